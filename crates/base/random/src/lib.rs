@@ -18,7 +18,7 @@ use rand_xoshiro::{SplitMix64, Xoshiro256StarStar};
 pub struct Random(Xoshiro256StarStar);
 
 impl Random {
-    /// A generator for this seed.
+    /// Makes a generator; the same `seed` always gives the same numbers.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(Xoshiro256StarStar::seed_from_u64(seed))
@@ -31,23 +31,23 @@ impl Random {
         Random::new(self.next_u64())
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `end`; 0 when `end` is 0.
+    /// Returns a random number below `end`; 0 when `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         // The high half of a product. Below 2^32 choices the bias is negligible.
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a random number from `low` to `high`, both included.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// An index below `len`.
+    /// Returns a random index below `len`.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
@@ -57,7 +57,7 @@ impl Random {
         self.below(10_000) < u64::from(share)
     }
 
-    /// One of the elements of `of`, chosen at random.
+    /// Returns one of the elements of `of`, chosen at random.
     ///
     /// # Panics
     /// `of` is empty.
@@ -65,7 +65,7 @@ impl Random {
         &of[self.index(of.len())]
     }
 
-    /// Shuffles the elements of `of` (Fisher and Yates).
+    /// Puts the elements of `of` into a random order (Fisher and Yates).
     pub fn shuffle<T>(&mut self, of: &mut [T]) {
         for end in (1..of.len()).rev() {
             of.swap(end, self.index(end + 1));
@@ -79,33 +79,34 @@ impl Random {
 pub struct SplitMix(SplitMix64);
 
 impl SplitMix {
-    /// A generator for this seed.
+    /// Makes a generator; the same `seed` always gives the same numbers.
     #[must_use]
     pub fn new(seed: u64) -> SplitMix {
         SplitMix(SplitMix64::seed_from_u64(seed))
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `end`; 0 when `end` is 0. It is uniform enough if `end` is far below 2^64.
+    /// Returns a random number below `end`; 0 when `end` is 0. It is uniform enough if `end` is far
+    /// below 2^64.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next_u64() % end.max(1)
     }
 
-    /// An index below `len`; 0 when `len` is 0.
+    /// Returns a random index below `len`; 0 when `len` is 0.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// A number from 0 (included) to 1 (excluded).
+    /// Returns a random number from 0 (included) to 1 (excluded).
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Fills all of `out`.
+    /// Fills all of `out` with random bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         for chunk in out.chunks_mut(8) {
             let word = self.next_u64().to_le_bytes();
@@ -114,7 +115,7 @@ impl SplitMix {
     }
 }
 
-/// Combines two numbers into a seed.
+/// Combines two numbers into one number that serves as a seed.
 #[must_use]
 pub fn mix(a: u64, b: u64) -> u64 {
     let seed = a ^ b.rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -14,10 +14,10 @@
 
 use libc::{c_int, c_long, sock_filter};
 
-/// A system call that stops.
+/// A system call that the filter stops, so that the supervisor decides about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// `connect(2)`
+    /// `connect(2)`: connects a socket to an address.
     Connect,
     /// `bind(2)`
     Bind,
@@ -27,13 +27,13 @@ pub enum Call {
     Accept,
     /// `accept4(2)`
     Accept4,
-    /// `getsockname(2)`
+    /// `getsockname(2)`: asks for the socket's own address.
     LocalAddress,
-    /// `getpeername(2)`
+    /// `getpeername(2)`: asks for the address of the other end.
     PeerAddress,
-    /// `setsockopt(2)`
+    /// `setsockopt(2)`: sets an option of a socket.
     SetOption,
-    /// `getsockopt(2)`
+    /// `getsockopt(2)`: asks for an option of a socket.
     Option,
     /// `sendto(2)` and `sendmsg(2)` with `MSG_FASTOPEN`
     FastOpen,
@@ -81,12 +81,12 @@ const READ: [c_int; 6] = [
 /// Options of `SOL_SOCKET` that stop when they are set.
 const SET: [c_int; 2] = [libc::SO_REUSEPORT, libc::SO_INCOMING_CPU];
 
-/// The filter, as the kernel takes it.
+/// A seccomp filter, in the form in which the kernel takes it.
 #[derive(Debug, Clone)]
 pub struct Filter(pub(crate) Vec<sock_filter>);
 
 impl Filter {
-    /// The filter that this module describes.
+    /// Makes the filter that this module describes.
     pub fn of_socket_calls() -> Filter {
         let mut program = Program::default();
         program.load(ARCHITECTURE_AT);

@@ -9,20 +9,24 @@ use rustix::process::{ForeignRawFd, Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getf
 
 use crate::filter::Call;
 
-/// A system call that waits for its answer.
+/// A system call of a supervised program that waits until the supervisor answers it.
 #[derive(Debug, Clone, Copy)]
 pub struct Notification {
-    /// Names it in answers. No other notification of this listener has it, before or after.
+    /// Number of the notification, which answers repeat. No other notification of this listener has
+    /// it, before or after.
     pub id: u64,
-    /// The thread that waits; 0 when it stands outside of this process's PID namespace.
+    /// Thread id of the thread that waits in the call; 0 if the thread is outside of this process's
+    /// PID namespace.
     pub thread: u32,
-    /// The call; `None` for one that the filter does not stop.
+    /// Which system call it is; `None` for a call that the filter does not stop.
     pub call: Option<Call>,
-    /// Its arguments, as they stood in registers. What they point to may change at any time.
+    /// The arguments of the call, as they were in registers. The memory to which they point may
+    /// change at any time.
     pub arguments: [u64; 6],
 }
 
-/// The supervisor's end of a filter. When it is closed, calls that stop fail with `ENOSYS`.
+/// The supervisor's end of a filter, on which notifications arrive. When it is closed, calls that
+/// the filter stops fail with `ENOSYS`.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
@@ -37,8 +41,8 @@ impl Listener {
 
     /// Waits for the next notification; `None` when every process with the filter has ended.
     ///
-    /// Only one thread may wait at a time: another one that took the notification would leave this
-    /// one waiting for good.
+    /// Only one thread may wait at a time. If another thread took the notification, this call would
+    /// wait forever.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -83,14 +87,14 @@ impl Listener {
         })
     }
 
-    /// Whether the call still waits. What was opened by its thread's number before is that
-    /// thread's.
+    /// Whether the call still waits for its answer. If so, files that the supervisor opened before
+    /// by the thread's number belong to the calling thread, because the number was not reused.
     pub fn is_valid(&self, id: u64) -> bool {
         // SAFETY: the kernel reads the number behind the pointer.
         unsafe { libc::ioctl(self.0.as_raw_fd(), ID_VALID, &raw const id) == 0 }
     }
 
-    /// A copy of a descriptor of the calling thread.
+    /// Returns a copy of descriptor `number` of the calling thread's process.
     ///
     /// # Errors
     /// `EBADF`: the program has no such descriptor. `EPERM`: this process may not look into it.
@@ -117,7 +121,7 @@ impl Listener {
         }
     }
 
-    /// Ends the call with a result.
+    /// Ends the call: it returns `result` to the program.
     ///
     /// # Errors
     /// `ENOENT`: the call no longer waits: a signal has interrupted it, or the program has ended.
@@ -134,8 +138,8 @@ impl Listener {
         })
     }
 
-    /// Lets the kernel carry out the call. The kernel reads the arguments then: what they point to
-    /// may have changed since the supervisor read it.
+    /// Lets the kernel carry out the call. The kernel reads the arguments again: the memory to
+    /// which they point may have changed since the supervisor read it.
     ///
     /// # Errors
     /// As [`Listener::answer`].
@@ -153,7 +157,8 @@ impl Listener {
         outcome(unsafe { libc::ioctl(self.0.as_raw_fd(), SEND, &raw const response) })
     }
 
-    /// Puts a descriptor at a number of the program, in place of the one that is there.
+    /// Puts the descriptor `new` at descriptor number `number` of the program, in place of the
+    /// descriptor that is there. The call still waits for its answer.
     ///
     /// # Errors
     /// `ENOENT`: the call no longer waits. `EBADF`: the number is beyond the program's limit.
@@ -173,7 +178,8 @@ impl Listener {
         })
     }
 
-    /// Gives the program a descriptor and ends the call with its number, both or neither.
+    /// Gives the program the descriptor `new` and ends the call, which returns the new descriptor's
+    /// number. Either both happen or neither.
     ///
     /// # Errors
     /// As [`Listener::replace`]; `EMFILE`.

@@ -8,24 +8,27 @@ use rustix::io::Errno;
 
 use crate::listener::outcome;
 
-/// Signals as a descriptor. They are blocked for the calling thread and those it makes afterwards.
+/// A descriptor from which the supervisor reads the signals that it receives. The signals are
+/// blocked for the calling thread and for threads that it starts afterwards.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
 
-/// A signal that came.
+/// A signal that the supervisor received, and who sent it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForwardedSignal {
-    /// A child has ended or stopped.
+    /// A child process has ended or stopped.
     Child,
-    /// A process has sent it. The terminal sends to the children by itself.
+    /// A process has sent the signal with this number, so the supervisor forwards it to the program
+    /// that it started.
     Sent(i32),
-    /// The kernel has sent it, as it does for a key of the terminal.
+    /// The kernel has sent the signal with this number, for instance for a key of the terminal. The
+    /// kernel has sent it to the program as well, so the supervisor does not forward it.
     OfTerminal(i32),
 }
 
 impl Signals {
-    /// Takes SIGCHLD, and the signals that end a program, make it reload its configuration, or tell
-    /// it that its terminal has another size.
+    /// Blocks and receives SIGCHLD, and the signals that end a program, make it reload its
+    /// configuration, or tell it that its terminal has another size.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -85,7 +88,7 @@ fn set() -> sigset_t {
     }
 }
 
-/// Has [`interrupt`] end system calls of this process's threads with `EINTR`.
+/// Prepares this process so that [`interrupt`] can end system calls of its threads with `EINTR`.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -102,7 +105,7 @@ pub fn take_interrupts() -> io::Result<()> {
     Ok(outcome(taken)?)
 }
 
-/// Interrupts the system call in which a thread of this process is, if any.
+/// Interrupts the system call in which a thread of this process waits, if it waits in one.
 ///
 /// # Errors
 /// `ESRCH`: the thread has ended.

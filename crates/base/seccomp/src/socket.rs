@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::listener::outcome;
 
-/// `connect(2)`. The kernel reads the bytes and judges them.
+/// Calls `connect(2)` with the bytes of an address, which the kernel checks.
 ///
 /// # Errors
 /// As `connect(2)`.
@@ -16,7 +16,7 @@ pub fn connect(socket: BorrowedFd<'_>, address: &[u8]) -> Result<(), Errno> {
     outcome(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), length) })
 }
 
-/// `bind(2)`. The kernel reads the bytes and judges them.
+/// Calls `bind(2)` with the bytes of an address, which the kernel checks.
 ///
 /// # Errors
 /// As `bind(2)`.

@@ -13,14 +13,14 @@ use crate::filter::Filter;
 use crate::listener::{Listener, Response, Room, outcome};
 use crate::signals::unblock;
 
-/// Why a command does not run under a filter.
+/// Why a command could not be started under a filter.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The kernel has no notifications that answer with descriptors (Linux 5.14, with
-    /// `CONFIG_SECCOMP_FILTER`).
+    /// The kernel has no seccomp notifications that can pass descriptors: Linux 5.14 or later with
+    /// `CONFIG_SECCOMP_FILTER` is needed.
     Kernel(String),
-    /// This process runs under a filter with notifications already; the kernel allows one.
+    /// This process already runs under a filter with notifications; the kernel allows only one.
     Supervised,
     /// The kernel refuses the filter.
     Filter(io::Error),
@@ -47,10 +47,11 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Starts a command under the filter, which holds for all its descendants.
+/// Starts a command under the filter, which also holds for all descendants of the command. Returns
+/// the child process, and the listener for its calls.
 ///
-/// Without `CAP_SYS_ADMIN` it gets `no_new_privs`: set-user-ID programs that it starts run as their
-/// caller.
+/// Without `CAP_SYS_ADMIN` the command gets `no_new_privs`: set-user-ID programs that it starts run
+/// as their caller.
 ///
 /// # Errors
 /// [`StartError`]

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// The CPU time to read.
+/// Whose CPU time to read: one thread's or the whole process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuClock {
     /// CPU time of the calling thread.
@@ -11,14 +11,14 @@ pub enum CpuClock {
     Process,
 }
 
-/// Current time of `CLOCK_MONOTONIC` in nanoseconds. Every process of this system sees the same
-/// clock.
+/// Returns the current time of `CLOCK_MONOTONIC` in nanoseconds. Every process of this system sees
+/// the same clock.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     to_ns(clock_gettime(ClockId::Monotonic))
 }
 
-/// CPU time used so far, in nanoseconds.
+/// Returns the CPU time that the thread or the process has used so far, in nanoseconds.
 #[must_use]
 pub fn cpu_time_ns(clock: CpuClock) -> u64 {
     to_ns(clock_gettime(match clock {

@@ -23,7 +23,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// Creates a silent doorbell.
+    /// Makes a doorbell that does not ring.
     ///
     /// # Errors
     /// The kernel's refusal: too many open files, or no `/proc`.
@@ -82,7 +82,7 @@ impl Doorbell {
         crate::eventfd::wait_readable(self.fd.as_fd(), timeout_ns)
     }
 
-    /// A second descriptor of the same open file, for use within this process only.
+    /// Makes a second descriptor of the same open file, for use within this process only.
     ///
     /// # Errors
     /// The kernel's refusal, usually that the process has too many open files.

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 /// The events to wait for on a descriptor. Errors and hang-up are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Readable.
+    /// Readable, as long as bytes wait.
     Read,
-    /// Writable.
+    /// Writable, as long as there is room.
     Write,
     /// Readable or writable.
     ReadWrite,
@@ -24,14 +24,14 @@ pub enum Interest {
     HangUpEdge,
 }
 
-/// A descriptor that is ready.
+/// A descriptor of an [`Epoll`] that is ready, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     /// The token given to [`Epoll::add`].
     pub token: u64,
-    /// Whether it can be read without blocking (end of file included).
+    /// Whether the descriptor can be read without blocking (end of file included).
     pub readable: bool,
-    /// Whether it can be written without blocking.
+    /// Whether the descriptor can be written without blocking.
     pub writable: bool,
     /// Whether the peer hung up or the descriptor has an error.
     pub hangup: bool,

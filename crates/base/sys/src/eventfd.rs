@@ -13,7 +13,7 @@ pub struct EventFd {
 }
 
 impl EventFd {
-    /// Creates a silent doorbell.
+    /// Makes an eventfd that does not ring.
     ///
     /// # Errors
     /// The kernel's refusal, usually because the process has too many open files.
@@ -74,7 +74,7 @@ impl EventFd {
         wait_readable(self.fd.as_fd(), timeout_ns)
     }
 
-    /// A second descriptor of the same doorbell.
+    /// Makes a second descriptor of the same eventfd.
     ///
     /// # Errors
     /// The kernel's refusal, usually because the process has too many open files.
@@ -84,7 +84,7 @@ impl EventFd {
         })
     }
 
-    /// Converts the doorbell into its descriptor.
+    /// Converts the eventfd into its descriptor.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.fd

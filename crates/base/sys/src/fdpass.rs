@@ -12,12 +12,13 @@ use rustix::net::{
 /// Largest number of descriptors of one datagram.
 pub const FDS_MAX: usize = 8;
 
-/// One received datagram.
+/// A datagram that [`recv_with_fds`] received.
 #[derive(Debug)]
 pub struct Datagram {
     /// Number of bytes written to the start of the caller's buffer; 0 at the end of file.
     pub bytes: usize,
-    /// The descriptors, all close-on-exec, in the order in which they were sent.
+    /// The descriptors that came with the datagram, all close-on-exec, in the order in which they
+    /// were sent.
     pub fds: Vec<OwnedFd>,
 }
 

@@ -18,8 +18,8 @@ use std::sync::atomic::{
 };
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Number of pages that were replaced so far, in all mappings of the process. While it is 0, no
-/// mapping is lost; this check costs one load.
+/// Returns the number of pages that were lost and replaced so far, in all mappings of the process.
+/// While it is 0, no mapping is lost; this check costs one load.
 #[must_use]
 #[inline]
 pub fn lost_pages() -> u64 {

@@ -17,7 +17,7 @@ pub const PAGE_BYTES: usize = 4096;
 /// Size of a huge page in bytes.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The kind of pages of private memory.
+/// The kind of pages that the kernel gave for private memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// Huge pages that the system reserved. Each is contiguous for a device.
@@ -223,7 +223,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Length of the mapping in bytes, with the mirrored part counted twice.
+    /// Returns the length of the mapping in bytes, with the mirrored part counted twice.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
     pub fn len(&self) -> usize {
@@ -239,14 +239,14 @@ impl Mapping {
         lost_pages() > 0 && self.registered.as_ref().is_some_and(Registered::is_lost)
     }
 
-    /// Address of the first byte. It is valid for [`Mapping::len`] bytes as long as this value
-    /// lives.
+    /// Returns the address of the first byte. It is valid for [`Mapping::len`] bytes as long as
+    /// this value lives.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// The byte at `offset`.
+    /// Returns the byte at `offset` for atomic access.
     ///
     /// # Panics
     /// It is not inside the mapping.
@@ -256,7 +256,7 @@ impl Mapping {
         unsafe { AtomicU8::from_ptr(self.checked(offset, 1)) }
     }
 
-    /// The 16-bit word at `offset`, in native byte order.
+    /// Returns the 16-bit word at `offset` for atomic access, in native byte order.
     ///
     /// # Panics
     /// It is not aligned or not inside the mapping.
@@ -266,7 +266,7 @@ impl Mapping {
         unsafe { AtomicU16::from_ptr(self.checked(offset, 2).cast()) }
     }
 
-    /// The 32-bit word at `offset`, in native byte order.
+    /// Returns the 32-bit word at `offset` for atomic access, in native byte order.
     ///
     /// # Panics
     /// It is not aligned or not inside the mapping.
@@ -277,7 +277,7 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(self.checked(offset, 4).cast()) }
     }
 
-    /// The 64-bit word at `offset`, in native byte order.
+    /// Returns the 64-bit word at `offset` for atomic access, in native byte order.
     ///
     /// # Panics
     /// It is not aligned or not inside the mapping.

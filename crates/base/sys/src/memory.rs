@@ -11,7 +11,7 @@ use rustix::fs::{
 
 use crate::{Mapping, PAGE_BYTES};
 
-/// Shared memory of a fixed size, not yet mapped.
+/// Memory of a fixed size that processes can share, not yet mapped: a memfd or a file.
 #[derive(Debug)]
 pub struct Memory {
     fd: OwnedFd,
@@ -86,7 +86,7 @@ impl Memory {
         Ok(Self { fd, bytes })
     }
 
-    /// Size of the memory in bytes.
+    /// Returns the size of the memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -100,13 +100,13 @@ impl Memory {
         Mapping::shared(self.fd.as_fd(), 0, self.bytes)
     }
 
-    /// Converts the memory into its descriptor.
+    /// Converts the value into its file descriptor, to pass it to another process.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
 
-    /// A second descriptor of the same memory.
+    /// Makes a second descriptor of the same memory.
     ///
     /// # Errors
     /// The kernel's refusal, usually because the process has too many open files.

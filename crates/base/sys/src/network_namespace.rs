@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace. It exists at least as long as this value.
+/// A network namespace of this system. The namespace exists at least as long as this value.
 #[derive(Debug)]
 pub struct NetworkNamespace(File);
 
@@ -21,7 +21,7 @@ impl NetworkNamespace {
         File::open(path).map(NetworkNamespace)
     }
 
-    /// The namespace of this thread.
+    /// Returns the network namespace of this thread.
     ///
     /// # Errors
     /// `/proc` is not mounted.

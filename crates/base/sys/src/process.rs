@@ -80,7 +80,7 @@ pub fn allow_cpus(thread: Option<i32>, cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// The CPUs that the calling thread may run on, in ascending order.
+/// Returns the CPUs that the calling thread may run on, in ascending order.
 ///
 /// # Errors
 /// The kernel's refusal, if there are more than 1024 CPUs.
@@ -143,13 +143,13 @@ struct SchedAttr {
     period: u64,
 }
 
-/// Number of CPUs that the calling thread may run on, at least 1.
+/// Returns the number of CPUs that the calling thread may run on, at least 1.
 #[must_use]
 pub fn cpus_allowed() -> usize {
     allowed_cpus().map_or(1, |cpus| cpus.len()).max(1)
 }
 
-/// Number of CPUs that are online in this system, at least 1.
+/// Returns the number of CPUs that are online in this system, at least 1.
 #[must_use]
 pub fn cpus_online() -> usize {
     // SAFETY: sysconf has no preconditions.
@@ -157,7 +157,7 @@ pub fn cpus_online() -> usize {
     usize::try_from(count).unwrap_or(1).max(1)
 }
 
-/// Size of this system's memory in bytes.
+/// Returns the size of this system's memory in bytes.
 #[must_use]
 pub fn memory_bytes() -> u64 {
     // SAFETY: sysconf has no preconditions.
@@ -165,8 +165,8 @@ pub fn memory_bytes() -> u64 {
     u64::try_from(pages).unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// Number of CPUs that this system may ever have, including CPUs that can be plugged in later.
-/// `None` if the kernel does not report it.
+/// Returns the number of CPUs that this system may ever have, including CPUs that can be plugged in
+/// later. `None` if the kernel does not report it.
 #[must_use]
 pub fn cpus_possible() -> Option<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;

@@ -16,15 +16,15 @@ use rustix::net::{
 /// Credentials of the process at the other end of a Unix socket, as they were when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// Process id; 0 if the process is not visible in this PID namespace.
+    /// Process id of the peer; 0 if the process is not visible in this PID namespace.
     pub pid: i32,
-    /// Effective user id.
+    /// Effective user id of the peer.
     pub uid: u32,
-    /// Effective group id.
+    /// Effective group id of the peer.
     pub gid: u32,
 }
 
-/// Creates a connected pair of blocking sockets.
+/// Creates a connected pair of blocking `SOCK_SEQPACKET` sockets.
 ///
 /// # Errors
 /// The kernel's refusal, usually because the process has too many open files.
@@ -37,7 +37,7 @@ pub fn socketpair_seqpacket() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Creates a connected pair of blocking stream sockets.
+/// Creates a connected pair of blocking `SOCK_STREAM` sockets.
 ///
 /// # Errors
 /// Like [`socketpair_seqpacket`].
@@ -50,7 +50,7 @@ pub fn socketpair_stream() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Opens a non-blocking listener on `path`. Does not remove a stale socket file.
+/// Opens a non-blocking `SOCK_SEQPACKET` listener on `path`. Does not remove a stale socket file.
 ///
 /// # Errors
 /// `AddrInUse` if the path exists; `InvalidInput` if it is longer than 107 bytes.
@@ -114,7 +114,7 @@ fn connect_within(path: &Path, kind: SocketType, limit: Duration) -> io::Result<
     }
 }
 
-/// The credentials of the process at the other end.
+/// Returns the credentials of the process at the other end of a Unix socket.
 ///
 /// # Errors
 /// The kernel's refusal: this is not a Unix socket.
@@ -156,8 +156,8 @@ pub fn peer_has_unread(socket: impl AsFd) -> io::Result<bool> {
     unread_bytes(socket).map(|bytes| bytes > 0)
 }
 
-/// Memory, in bytes, that the kernel counts for what the other end of a Unix socket has not read:
-/// more than the bytes that were written.
+/// Returns how much memory the kernel counts for data that the other end of a Unix socket has not
+/// read, in bytes. This is more than the number of bytes that were written.
 ///
 /// # Errors
 /// The kernel's refusal: not a socket.

@@ -35,7 +35,7 @@ impl SocketWatch {
         self.epoll.add(socket, token, Interest::HangUpEdge)
     }
 
-    /// The tokens of the sockets that are still open.
+    /// Returns the tokens of the sockets that are still open in some process.
     ///
     /// # Errors
     /// `/proc` cannot be read.

@@ -58,8 +58,8 @@ impl AsFd for StopSignal {
     }
 }
 
-/// SIGHUP as a request to read the configuration again. The signal is blocked for the calling
-/// thread and for threads that it starts afterwards.
+/// A descriptor that becomes readable when SIGHUP asks the program to read its configuration again.
+/// The signal is blocked for the calling thread and for threads that it starts afterwards.
 #[derive(Debug)]
 pub struct ReloadSignal {
     signal: StopSignal,

@@ -9,8 +9,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-/// Takes the exclusive lock of a file, which lasts as long as the file is open. Returns whether the
-/// lock was obtained within `patience`.
+/// Takes the exclusive lock of a file, which lasts as long as the file is open. Waits at most
+/// `patience`. Returns whether it got the lock.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -45,7 +45,7 @@ pub fn listen_tcp(addresses: &[SocketAddr]) -> io::Result<TcpListener> {
     }
 }
 
-/// How long a process waits for a predecessor that is ending.
+/// How long a process waits for an earlier process, which is ending, to free a lock or an address.
 pub const SUCCESSION: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(10);
 

@@ -1,11 +1,11 @@
 //! Durations on the command line: `250us`, `10ms`, `1.5s`, `2m`; a bare number is seconds.
 
-/// A text is not a duration.
+/// Error: the text is not a duration; it says why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a duration: give for example 250us, 10ms, 1.5s or 2m")]
 pub struct DurationError(String);
 
-/// Parses a duration. Returns nanoseconds.
+/// Parses a duration such as `10ms`. Returns it in nanoseconds.
 ///
 /// # Errors
 /// The text is not a non-negative number, alone or with one of the units `ns`, `us`, `ms`, `s`,

@@ -1,6 +1,6 @@
 //! Line numbers of byte offsets in a text.
 
-/// Counts lines up to ascending byte offsets.
+/// Finds the line numbers of byte offsets that ascend from call to call.
 #[derive(Debug, Clone)]
 pub struct LineCounter<'a> {
     text: &'a [u8],
@@ -19,8 +19,8 @@ impl<'a> LineCounter<'a> {
         }
     }
 
-    /// The line number, from 1, of a byte offset. Offsets must not decrease from call to call. An
-    /// offset beyond the end is on the last line.
+    /// Returns the line number, from 1, of a byte offset. Offsets must not decrease from call to
+    /// call. An offset beyond the end is on the last line.
     pub fn line_at(&mut self, byte: usize) -> usize {
         let to = byte.min(self.text.len());
         if to > self.at {
@@ -32,7 +32,7 @@ impl<'a> LineCounter<'a> {
     }
 }
 
-/// The line number, from 1, of a byte offset in a text.
+/// Returns the line number, from 1, of a byte offset in a text.
 #[must_use]
 pub fn line_of(text: &str, byte: usize) -> usize {
     LineCounter::new(text).line_at(byte)

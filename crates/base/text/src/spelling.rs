@@ -1,6 +1,7 @@
 //! Suggestions for misspelt words.
 
-/// The entry of a list that a misspelt word probably means. `None` if no entry is similar enough.
+/// Returns the entry of the list `among` that a misspelt word probably means. `None` if no entry is
+/// similar enough.
 #[must_use]
 pub fn nearest<'a>(word: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let closest = among

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A table under construction.
+/// A table of text, to which rows are added before it is displayed.
 #[derive(Debug, Clone)]
 pub struct Table {
     head: Vec<String>,
@@ -18,7 +18,7 @@ impl Table {
         }
     }
 
-    /// Adds a row; missing cells stay empty.
+    /// Adds a row to the table; missing cells stay empty.
     pub fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         let mut row: Vec<String> = cells.into_iter().map(Into::into).collect();
         row.resize(self.head.len(), String::new());

@@ -54,8 +54,8 @@ pub fn plain(message: &str) -> String {
     words(message, None, None)
 }
 
-/// The line of the value that `keys` lead to in a text. If a key is missing, the line of the table
-/// in which it should be.
+/// Returns the line, from 1, of the value that `keys` lead to in a text. If a key is missing,
+/// returns the line of the table in which it should be.
 #[must_use]
 pub fn line_of_keys(text: &str, keys: &[&str]) -> usize {
     let root = DeTable::parse_recoverable(text).0;

@@ -25,43 +25,43 @@ impl Instant {
     /// Later than every instant of a clock: a deadline that is never reached.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The instant `nanos` nanoseconds after the origin.
+    /// Returns the instant `nanos` nanoseconds after the origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// The instant `micros` microseconds after the origin.
+    /// Returns the instant `micros` microseconds after the origin.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(NANOS_PER_MICRO))
     }
 
-    /// The instant `millis` milliseconds after the origin.
+    /// Returns the instant `millis` milliseconds after the origin.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(NANOS_PER_MILLI))
     }
 
-    /// The instant `secs` seconds after the origin.
+    /// Returns the instant `secs` seconds after the origin.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(NANOS_PER_SEC))
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns the nanoseconds since the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Whole milliseconds since the origin.
+    /// Returns the whole milliseconds since the origin.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0 / NANOS_PER_MILLI
     }
 
-    /// The time from `earlier` to this instant; zero if `earlier` is later.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
@@ -118,61 +118,61 @@ impl Duration {
     /// The longest span, 584 years.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `nanos` nanoseconds.
+    /// Makes a span of `nanos` nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// `micros` microseconds.
+    /// Makes a span of `micros` microseconds.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(NANOS_PER_MICRO))
     }
 
-    /// `millis` milliseconds.
+    /// Makes a span of `millis` milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(NANOS_PER_MILLI))
     }
 
-    /// `secs` seconds.
+    /// Makes a span of `secs` seconds.
     #[must_use]
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(NANOS_PER_SEC))
     }
 
-    /// This span in nanoseconds.
+    /// Returns this span in nanoseconds.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// This span in whole microseconds.
+    /// Returns this span in whole microseconds.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0 / NANOS_PER_MICRO
     }
 
-    /// This span in whole milliseconds.
+    /// Returns this span in whole milliseconds.
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0 / NANOS_PER_MILLI
     }
 
-    /// This span in whole seconds.
+    /// Returns this span in whole seconds.
     #[must_use]
     pub const fn as_secs(self) -> u64 {
         self.0 / NANOS_PER_SEC
     }
 
-    /// Whether the span is zero.
+    /// Whether the span has length zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// The absolute difference of two spans.
+    /// Returns the absolute difference of two spans.
     #[must_use]
     pub const fn abs_diff(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))

@@ -75,8 +75,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes all directories of this process. For a process that is about to exit without dropping
-/// its values.
+/// Removes all scratch directories of this process. For a process that is about to exit without
+/// dropping its values.
 pub fn remove_all() {
     for path in std::mem::take(&mut *lock_registry()) {
         remove(&path);

@@ -17,10 +17,11 @@ use crate::link::Links;
 /// Only the name is required. The default of each other method suits an app that does not need the
 /// method. Apps of frames have a simpler form: [`FrameApp`](carina_frame_engine::FrameApp).
 pub trait App {
-    /// The app's name in counters and in the log.
+    /// Returns the app's name in counters and in the log.
     fn name(&self) -> &str;
 
-    /// Prepares the breath: a sink states its room, and an app reads its command box and its clock.
+    /// Prepares the app for the breath: a sink announces how much room it has, and an app handles
+    /// commands that wait for it and reads its clock.
     fn prepare(&mut self, now: Instant, links: &mut Links) {
         let _ = (now, links);
     }
@@ -32,36 +33,37 @@ pub trait App {
         false
     }
 
-    /// As a sink, takes packets from its input links. Returns true if anything moved.
+    /// As a sink, takes packets that wait on its input links. Returns true if anything moved.
     fn push(&mut self, now: Instant, links: &mut Links) -> bool {
         let _ = (now, links);
         false
     }
 
-    /// Ends the breath: publishes what was written, releases what was read, and rings doorbells.
+    /// Ends the breath for the app: it publishes what it wrote, releases what it read, and rings
+    /// doorbells.
     fn release_burst(&mut self, now: Instant, links: &mut Links) {
         let _ = (now, links);
     }
 
-    /// Asks the peers to ring from now on. Returns true if the app may sleep, false if there is
-    /// work already; the next breath then does it.
+    /// Prepares the app for sleep: asks its peers to ring from now on. Returns true if the app may
+    /// sleep, false if there is work already; the next breath then does it.
     fn arm(&mut self, now: Instant, links: &mut Links) -> bool {
         let _ = (now, links);
         true
     }
 
-    /// Cancels `arm` after something woke the app. The app may be awake and not armed; the call is
-    /// then cheap.
+    /// Cancels [`App::arm`] after something woke the app. The app may be awake and not armed; the
+    /// call is then cheap.
     fn disarm(&mut self) {}
 
-    /// When the engine must visit the app even if no doorbell rings, on the monotonic clock.
-    /// It may change with any call above.
+    /// Returns when the engine must visit the app even if no doorbell rings, on the monotonic
+    /// clock; `None` for never. It may change with any call above.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// The descriptors that wake the app, each with the readiness that counts, edge-triggered. They
-    /// must not change during the app's life.
+    /// Returns the descriptors that wake the app, each with the readiness that counts,
+    /// edge-triggered. They must not change during the app's life.
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
         Vec::new()
     }

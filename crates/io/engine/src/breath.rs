@@ -142,17 +142,18 @@ impl Engine {
         }
     }
 
-    /// Creates a link between two apps.
+    /// Creates a link from the app `from` to the app `to`. The sink grants credit as `credit` says;
+    /// packets have at most `piece_max` bytes.
     pub fn connect(&mut self, from: AppId, to: AppId, credit: Credit, piece_max: usize) -> LinkId {
         self.links.connect(from, to, credit, piece_max)
     }
 
-    /// The links, for the code that builds the graph.
+    /// Returns the links, for the code that builds the graph.
     pub fn links(&mut self) -> &mut Links {
         &mut self.links
     }
 
-    /// The pool from which apps take buffers.
+    /// Returns the pool from which apps take buffers.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.pool
@@ -163,12 +164,12 @@ impl Engine {
         self.links.wake(app);
     }
 
-    /// The apps that were removed since the last call.
+    /// Returns the ids of the apps that were removed since the last call.
     pub fn take_removed(&mut self) -> Vec<AppId> {
         std::mem::take(&mut self.removed)
     }
 
-    /// Number of apps that are awake.
+    /// Returns the number of apps that are awake.
     #[must_use]
     pub fn awake_count(&self) -> usize {
         self.awake.len()

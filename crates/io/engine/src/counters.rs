@@ -20,8 +20,8 @@ use carina_sys::{Mapping, Memory};
 
 macro_rules! values {
     ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
-        /// The values of a row. Values from [`Value::FIRST_DROP`] on are reasons for discarding:
-        /// each discarded SDU or piece is counted under exactly one.
+        /// The values that each row of the counters has. Values from [`Value::FIRST_DROP`] on are
+        /// reasons for discarding: each discarded SDU or piece is counted under exactly one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
         pub enum Value { $($(#[$doc])* $name,)* }
@@ -30,7 +30,7 @@ macro_rules! values {
             /// All values, in the order of the table.
             pub const ALL: &'static [Value] = &[$(Value::$name,)*];
 
-            /// The name that tools print.
+            /// Returns the name by which tools show the value.
             #[must_use]
             pub fn label(self) -> &'static str {
                 match self { $(Value::$name => $label,)* }
@@ -162,7 +162,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name that tools print.
+    /// Returns the name by which tools show the kind of object.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -179,7 +179,7 @@ impl Kind {
     }
 }
 
-/// The table, for its writer. Clones share the table.
+/// A table of counters in shared memory, for the process that writes it. Clones share the table.
 #[derive(Clone)]
 pub struct Table {
     shared: Arc<Shared>,
@@ -190,7 +190,8 @@ struct Shared {
     free: Mutex<Vec<u32>>,
 }
 
-/// One row. It belongs to one thread; dropping it frees the row.
+/// One row of the table: the counters of an IPCP, a flow or an engine. It belongs to one thread;
+/// dropping it frees the row.
 pub struct Row {
     shared: Arc<Shared>,
     /// `None` if the table was full: the row then counts nothing.
@@ -282,7 +283,7 @@ impl Row {
         )
     }
 
-    /// Adds `count` to a value.
+    /// Adds `count` to one of the row's values.
     #[inline]
     pub fn add(&self, value: Value, count: u64) {
         if let Some(cell) = self.value(value) {
@@ -294,14 +295,14 @@ impl Row {
         }
     }
 
-    /// Sets a value that is not a count.
+    /// Sets one of the row's values, for a value that is a state and not a count.
     pub fn set(&self, value: Value, to: u64) {
         if let Some(cell) = self.value(value) {
             cell.store(to, Ordering::Relaxed);
         }
     }
 
-    /// Reads a value; 0 if the table was full.
+    /// Reads one of the row's values; 0 if the table was full when the row was made.
     #[must_use]
     pub fn read(&self, value: Value) -> u64 {
         self.value(value)
@@ -324,14 +325,14 @@ impl Drop for Row {
     }
 }
 
-/// The contents of a row, as a reader found them.
+/// The contents of a row at the moment at which a reader read the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Kind of the row's owner.
+    /// Kind of the object that the row belongs to.
     pub kind: Kind,
-    /// IPCP id or port-id of the owner.
+    /// IPCP id or port-id of the object that the row belongs to.
     pub id: u64,
-    /// Name of the owner.
+    /// Name of the object that the row belongs to.
     pub name: String,
     /// Number that changes when the row is given to another owner. A rate may be computed only from
     /// snapshots with the same number.
@@ -340,13 +341,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// One of the row's values.
+    /// Returns one of the row's values.
     #[must_use]
     pub fn get(&self, value: Value) -> u64 {
         self.values[value as usize]
     }
 
-    /// Sum of all reasons for discarding.
+    /// Returns the sum of all values that are reasons for discarding.
     #[must_use]
     pub fn drops(&self) -> u64 {
         let drops = Value::ALL.iter().filter(|value| value.is_drop());

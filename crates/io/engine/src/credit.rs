@@ -12,7 +12,7 @@ pub enum Close {
 }
 
 impl Close {
-    /// The reason as text.
+    /// Returns the text of the reason.
     #[must_use]
     pub fn reason(&self) -> &str {
         match self {
@@ -26,9 +26,9 @@ impl Close {
 pub enum Credit {
     /// The source keeps to a limit of its own; the link adds none.
     Unlimited,
-    /// The sink calls [`Links::set_credit`](crate::Links::set_credit). The source may send nothing
-    /// before.
+    /// The sink grants bytes with [`Links::set_credit`](crate::Links::set_credit). The source may
+    /// send nothing before.
     Stated,
-    /// At most this many bytes of ring may be on the way to the reader.
+    /// At most this many bytes of ring may be on the way from the source to the reader.
     Window(u64),
 }

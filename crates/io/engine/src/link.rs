@@ -55,7 +55,8 @@ struct Cell {
     link: Option<Link>,
 }
 
-/// Limits of the bundles that a sink accepts ([`Packet::from_bundle`]).
+/// Limits of the bundles that a sink accepts: packets with several whole SDUs
+/// ([`Packet::from_bundle`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BundleLimits {
     /// Longest bundle, in bytes.
@@ -111,7 +112,8 @@ impl Links {
         std::mem::take(&mut self.pushed)
     }
 
-    /// Creates a link from `from` to `to`.
+    /// Creates a link from `from` to `to`. The sink grants credit as `credit` says; packets have at
+    /// most `piece_max` bytes.
     pub fn connect(&mut self, from: AppId, to: AppId, credit: Credit, piece_max: usize) -> LinkId {
         let limit = match credit {
             Credit::Unlimited => u64::MAX,
@@ -154,7 +156,7 @@ impl Links {
         }
     }
 
-    /// Removes a link with its packets. Returns how many packets it had.
+    /// Removes a link with its packets. Returns how many packets were dropped with it.
     pub fn disconnect(&mut self, id: LinkId) -> usize {
         let Some(cell) = self.cells.get_mut(id.index as usize) else {
             return 0;
@@ -201,7 +203,7 @@ impl Links {
         }
     }
 
-    /// The number set by [`Links::set_source_cookie`]; 0 before.
+    /// Returns the number set by [`Links::set_source_cookie`]; 0 before.
     #[must_use]
     pub fn source_cookie(&self, id: LinkId) -> u32 {
         self.link(id).map_or(0, |link| link.source_cookie)
@@ -215,7 +217,7 @@ impl Links {
         }
     }
 
-    /// The number set by [`Links::set_sink_cookie`]; 0 before.
+    /// Returns the number set by [`Links::set_sink_cookie`]; 0 before.
     #[must_use]
     pub fn sink_cookie(&self, id: LinkId) -> u32 {
         self.link(id).map_or(0, |link| link.sink_cookie)
@@ -298,7 +300,8 @@ impl Links {
         self.wake(app);
     }
 
-    /// For the sink: the next input link that has packets or has ended; `None` if no link is ready.
+    /// For the sink: returns the next input link that has packets or has ended; `None` if no link
+    /// is ready.
     #[must_use]
     pub fn next_ready(&mut self, app: AppId) -> Option<LinkId> {
         loop {
@@ -310,7 +313,7 @@ impl Links {
         }
     }
 
-    /// For the sink: takes the oldest packet from a link.
+    /// For the sink: takes the oldest packet from a link; `None` if the link is empty.
     #[must_use]
     pub fn pop(&mut self, id: LinkId) -> Option<Packet> {
         self.link_mut(id)?.queue.pop_front()
@@ -351,7 +354,7 @@ impl Links {
         }
     }
 
-    /// Number of packets waiting on a link.
+    /// Returns the number of packets that wait on a link.
     #[must_use]
     pub fn queued(&self, id: LinkId) -> usize {
         self.link(id).map_or(0, |link| link.queue.len())
@@ -373,8 +376,8 @@ impl Links {
         self.retry(id);
     }
 
-    /// How the link has ended; `None` while it has not. For the sink it counts only when the queue
-    /// is empty.
+    /// Returns how the link has ended; `None` while it has not. The sink may act on it only when
+    /// the queue is empty.
     #[must_use]
     pub fn closed(&self, id: LinkId) -> Option<&Close> {
         self.link(id)?.closed.as_ref()

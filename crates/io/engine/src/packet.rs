@@ -169,7 +169,7 @@ impl Packet {
         packet
     }
 
-    /// The numbers of the SDUs of a bundle; `None` for any other packet.
+    /// Returns number and lengths of the SDUs of a bundle; `None` for any other packet.
     #[must_use]
     #[inline]
     pub fn bundle(&self) -> Option<Sdus> {
@@ -177,7 +177,7 @@ impl Packet {
         (bundle.count > 0).then_some(bundle)
     }
 
-    /// Ring space that the packet takes at its destination, in bytes.
+    /// Returns the ring space that the packet takes at its destination, in bytes.
     #[must_use]
     #[inline]
     pub fn cost(&self) -> u64 {
@@ -201,7 +201,8 @@ impl Packet {
         }
     }
 
-    /// The whole SDUs of a bundle, each as a packet of its own. For any other packet it is empty.
+    /// Returns the whole SDUs of a bundle, each as a packet of its own. For any other packet it
+    /// returns none.
     pub fn sdus(&self) -> impl Iterator<Item = Packet> + use<> {
         let mut bundle = match &self.cell().body {
             Body::Ring(lease) if self.bundle().is_some() => Some(lease.clone()),
@@ -228,7 +229,7 @@ impl Packet {
         Some(Packet::from_buffer(buffer, false))
     }
 
-    /// Length of the contents in bytes.
+    /// Returns the length of the contents in bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -275,7 +276,7 @@ impl Packet {
         }
     }
 
-    /// Appends the contents to a vector.
+    /// Appends the contents of the packet to the vector `to`.
     pub fn append_to(&self, to: &mut Vec<u8>) {
         let cell = self.cell();
         to.extend_from_slice(cell.head());
@@ -287,8 +288,8 @@ impl Packet {
         }
     }
 
-    /// The contents as two slices: the headers, followed by the body. `None` while the body is in a
-    /// ring; after [`Packet::materialise`] the result is never `None`.
+    /// Returns the contents as two slices: the headers, followed by the body. `None` while the body
+    /// is in a ring; after [`Packet::materialise`] the result is never `None`.
     #[must_use]
     pub fn slices(&self) -> Option<[&[u8]; 2]> {
         let cell = self.cell();
@@ -376,7 +377,8 @@ impl Drop for Packet {
     }
 }
 
-/// Ring space in bytes that a record of `len` bytes takes: its header and padding to 8 bytes.
+/// Returns the ring space in bytes that a record with `len` payload bytes takes, including its
+/// header and padding to 8 bytes.
 #[must_use]
 #[inline]
 pub fn record_cost(len: usize) -> u64 {

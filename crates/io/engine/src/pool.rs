@@ -10,7 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// A bounded pool of buffers. Clones share the pool.
+/// A pool of buffers that lends a limited number of bytes. Clones share the pool.
 #[derive(Clone)]
 pub struct Pool {
     lender: Rc<Lender>,
@@ -28,7 +28,7 @@ struct Store {
     bytes: Box<[u8]>,
 }
 
-/// A buffer. Dropping it returns it to its pool.
+/// A buffer that one owner can change. Dropping it returns it to its pool.
 pub struct Buffer {
     // `None` only while the buffer is being dismantled.
     store: Option<Rc<Store>>,
@@ -37,7 +37,7 @@ pub struct Buffer {
     lender: Rc<Lender>,
 }
 
-/// One of several views of a buffer. The buffer returns to its pool with the last view.
+/// One of several read-only views of a buffer. The buffer returns to its pool with the last view.
 pub struct Shared {
     store: Option<Rc<Store>>,
     start: u32,
@@ -79,9 +79,9 @@ impl Pool {
         THREAD.with(|thread| thread.borrow().as_ref()?.take(len))
     }
 
-    /// A buffer with `len` bytes of content; `None` if the pool has lent all it may. The bytes are
-    /// left over from earlier use, so the caller must fill them, or truncate the content to what
-    /// was filled.
+    /// Takes a buffer with `len` bytes of content; `None` if the pool has lent all it may. The
+    /// bytes are left over from earlier use, so the caller must fill them, or truncate the content
+    /// to what was filled.
     #[must_use]
     #[inline]
     pub fn take(&self, len: usize) -> Option<Buffer> {
@@ -107,7 +107,7 @@ impl Pool {
         })
     }
 
-    /// Number of bytes that are lent now.
+    /// Returns the number of bytes that the pool has lent now.
     #[must_use]
     pub fn bytes_out(&self) -> usize {
         self.lender.bytes_out.get()
@@ -140,7 +140,7 @@ impl Lender {
 }
 
 impl Buffer {
-    /// The content.
+    /// Returns the content.
     #[must_use]
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
@@ -149,7 +149,7 @@ impl Buffer {
         })
     }
 
-    /// The content, for writing.
+    /// Returns the content, for writing.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let (start, end) = (self.start as usize, self.end as usize);
@@ -160,7 +160,7 @@ impl Buffer {
             .map_or(&mut [], |store| &mut store.bytes[start..end])
     }
 
-    /// Number of bytes of content.
+    /// Returns the number of bytes of content.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -178,7 +178,7 @@ impl Buffer {
         self.end = self.start + self.len().min(len) as u32;
     }
 
-    /// Room behind the content in bytes.
+    /// Returns the number of free bytes behind the content.
     #[must_use]
     #[inline]
     pub fn room(&self) -> usize {
@@ -227,7 +227,7 @@ impl Drop for Buffer {
 }
 
 impl Shared {
-    /// The content in view.
+    /// Returns the content in view.
     #[must_use]
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
@@ -236,7 +236,7 @@ impl Shared {
         })
     }
 
-    /// Number of bytes in view.
+    /// Returns the number of bytes in view.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {

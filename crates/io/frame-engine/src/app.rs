@@ -13,7 +13,7 @@ use crate::counter_file::{Counter, CounterFile};
 use crate::notices::Notices;
 use crate::ports::Ports;
 
-/// A part of a graph that frames pass through. Every method is optional.
+/// An app: a part of a graph that frames pass through. Every method is optional.
 ///
 /// The engine does the rest: it connects ports by links, counts what passes them, visits the app
 /// when there is work, and sleeps when no app has any.
@@ -30,35 +30,36 @@ pub trait FrameApp: Any {
         let _ = ports;
     }
 
-    /// Does periodic work. Called every [`AppConfig::TICK`].
+    /// Does periodic work of the app. Called about every [`AppConfig::TICK`].
     fn tick(&mut self, ports: &mut Ports<'_>) {
         let _ = ports;
     }
 
-    /// Reports that the links at ports of [`PortList::Any`] have changed; also called before the
-    /// first visit. An app whose ports all have fixed names can ignore it.
+    /// Tells the app that the links at its ports of [`PortList::Any`] have changed; also called
+    /// before the first visit. An app whose ports all have fixed names can ignore it.
     fn rewired(&mut self, ports: &PortNames<'_>) {
         let _ = ports;
     }
 
-    /// When the app must be visited although no frame waits, for pacing. It may change with any
-    /// call above.
+    /// Returns when the engine must visit the app although no frame waits, for example to pace
+    /// frames; `None` for never. It may change with any call above.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }
 
-    /// A descriptor that becomes ready when there are frames to pull. It must not change during the
-    /// app's life.
+    /// Returns a descriptor that becomes ready when there are frames to pull, if the app has one.
+    /// It must not change during the app's life.
     fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         None
     }
 
-    /// Asks the outside to ring from now on. Returns false if there are frames to pull already.
+    /// Prepares the app for the sleep of its worker: from now on its descriptor becomes ready when
+    /// frames arrive. Returns false if there are frames to pull already.
     fn arm(&mut self) -> bool {
         true
     }
 
-    /// Cancels `arm`. Cheap if nothing is armed.
+    /// Cancels [`FrameApp::arm`], because the worker is awake again. Cheap if nothing is armed.
     fn disarm(&mut self) {}
 
     /// Returns the parts of the app that take long to free, such as a large table or a kernel
@@ -68,8 +69,9 @@ pub trait FrameApp: Any {
         None
     }
 
-    /// Whether the frames that wait at the inputs wait for something outside. The engine may then
-    /// sleep until the app's descriptor is ready or its deadline has come.
+    /// Whether the frames that wait at the inputs cannot move before something outside of the
+    /// engine happens. The engine may then sleep until the app's descriptor is ready or its
+    /// deadline has come.
     fn is_blocked(&self) -> bool {
         false
     }
@@ -80,7 +82,7 @@ pub trait FrameApp: Any {
 /// A graph holds values of this type, and compares two graphs by them. A configuration may move to
 /// another thread, where the app is built; the app itself stays on that thread.
 pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
-    /// Name of the kind of app in files of graphs.
+    /// Name of the kind of app, as files of graphs write it.
     const KIND: &'static str;
     /// The ports on which frames enter the app.
     const INPUTS: PortList;
@@ -93,7 +95,7 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     /// Whether [`AppConfig::open`] opens anything.
     const OPENS: bool = false;
 
-    /// The type of the running app.
+    /// Type of the app that runs with this configuration.
     type App: FrameApp;
 
     /// Checks the values of the configuration and their combination. Opens nothing, so that a graph
@@ -106,18 +108,19 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// What building the app affects outside of the process.
+    /// Returns whether building the app affects anything outside of the process.
     fn outside(&self) -> Outside {
         Outside::Nothing
     }
 
-    /// Longest frame that the app's configuration allows, in bytes. Frames of the pool must be at
-    /// least as long.
+    /// Returns the longest frame that the app's configuration allows, in bytes. Frames of the pool
+    /// must be at least as long.
     fn frame_bytes(&self) -> usize {
         0
     }
 
-    /// Values that no other app of the graph may have as well, such as a socket or a key.
+    /// Returns the values that no other app of the graph may have as well, such as a socket or a
+    /// key.
     fn sole(&self) -> Vec<Sole> {
         Vec::new()
     }
@@ -151,7 +154,7 @@ pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
         false
     }
 
-    /// Changes a running app to this configuration.
+    /// Changes a running app to this configuration, if [`AppConfig::can_apply`] allows it.
     fn apply(&self, app: &mut Self::App) {
         let _ = app;
     }
@@ -197,7 +200,7 @@ pub(super) struct ShortFrames {
     pub(super) has: usize,
 }
 
-/// A value that only one app of a graph may have.
+/// A value of a configuration that only one app of a graph may have, such as the path of a socket.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sole {
     what: &'static str,
@@ -261,13 +264,13 @@ where
     Some(app.map(|app| Box::new(app) as Box<dyn Any + Send>))
 }
 
-/// The error of an app that cannot be built.
+/// The error of an app that cannot be built; its text says what to correct.
 pub type AppError = Box<dyn Error + Send + Sync>;
 
-/// A port with a fixed name.
+/// A port of an app that always has the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name.
+    /// Name of the port.
     pub name: &'static str,
     /// Whether the port may have no link. Frames that an app puts on such an output without a link
     /// are dropped and counted.
@@ -275,7 +278,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port that must have a link.
+    /// Makes a port that must have a link.
     #[must_use]
     pub const fn new(name: &'static str) -> Port {
         Port {
@@ -284,7 +287,7 @@ impl Port {
         }
     }
 
-    /// A port that may have a link.
+    /// Makes a port that may have a link.
     #[must_use]
     pub const fn optional(name: &'static str) -> Port {
         Port {
@@ -294,7 +297,7 @@ impl Port {
     }
 }
 
-/// The list of ports of one direction.
+/// The ports that a kind of app has in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortList {
     /// Ports with these names, numbered from 0 in this order.
@@ -304,24 +307,24 @@ pub enum PortList {
 }
 
 impl PortList {
-    /// No port.
+    /// An app without ports in this direction.
     pub const NO_PORT: PortList = PortList::Named(&[]);
-    /// One port `input`.
+    /// One port, named `input`, that must have a link.
     pub const INPUT: PortList = PortList::Named(&[Port::new("input")]);
-    /// One port `output`.
+    /// One port, named `output`, that must have a link.
     pub const OUTPUT: PortList = PortList::Named(&[Port::new("output")]);
 }
 
-/// The names of the ports that have links, indexed by port number.
+/// The names of an app's ports that have links, indexed by port number.
 #[derive(Clone, Copy, Debug)]
 pub struct PortNames<'a> {
-    /// Names of the inputs.
+    /// Names of the input ports.
     pub inputs: &'a [String],
-    /// Names of the outputs.
+    /// Names of the output ports.
     pub outputs: &'a [String],
 }
 
-/// What the network provides to an app while it is built.
+/// What the network provides to an app while it is built: name, pool, counters and notices.
 pub struct AppContext<'a> {
     pub(super) name: &'a str,
     pub(super) pool: &'a Pool,
@@ -332,13 +335,13 @@ pub struct AppContext<'a> {
 }
 
 impl AppContext<'_> {
-    /// The app's name in the graph.
+    /// Returns the app's name in the graph.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name
     }
 
-    /// The network's pool of frames.
+    /// Returns the network's pool of frames.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         self.pool
@@ -350,13 +353,13 @@ impl AppContext<'_> {
         self.counters.counter(&format!("{}/{name}", self.name))
     }
 
-    /// The list for the app's notices to the operator.
+    /// Returns the list to which the app adds notices to the operator.
     #[must_use]
     pub fn notices(&self) -> &Notices {
         self.notices
     }
 
-    /// The result of [`AppConfig::open`]; `None` if it was not called.
+    /// Takes the result of [`AppConfig::open`]; `None` if that was not called.
     ///
     /// # Errors
     /// It failed to open.
@@ -375,53 +378,54 @@ impl AppContext<'_> {
         }
     }
 
-    /// The running app that the new one replaces, if it is of type `A` and runs on the same worker.
-    /// It keeps running until the new app is in place, or permanently if another app cannot be
-    /// built.
+    /// Returns the running app that the new one replaces, if it is of type `A` and runs on the same
+    /// worker. It keeps running until the new app is in place, or permanently if another app cannot
+    /// be built.
     #[must_use]
     pub fn running<A: FrameApp>(&self) -> Option<&A> {
         (self.running? as &dyn Any).downcast_ref()
     }
 }
 
-/// An [`AppConfig`] of any type.
+/// An [`AppConfig`] of any type, so that a graph can hold configurations of different kinds.
 pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
-    /// [`AppConfig::KIND`].
+    /// Returns [`AppConfig::KIND`].
     fn kind(&self) -> &'static str;
-    /// [`AppConfig::INPUTS`].
+    /// Returns [`AppConfig::INPUTS`].
     fn inputs(&self) -> PortList;
-    /// [`AppConfig::OUTPUTS`].
+    /// Returns [`AppConfig::OUTPUTS`].
     fn outputs(&self) -> PortList;
-    /// [`AppConfig::TICK`].
+    /// Returns [`AppConfig::TICK`].
     fn tick(&self) -> Option<Duration>;
-    /// [`AppConfig::WHEN_FULL`].
+    /// Returns [`AppConfig::WHEN_FULL`].
     fn when_full(&self) -> WhenFull;
-    /// [`AppConfig::OPENS`].
+    /// Returns [`AppConfig::OPENS`].
     fn opens(&self) -> bool;
-    /// [`AppConfig::open`].
+    /// Calls [`AppConfig::open`].
     fn open_any(&self, context: &mut AppContext<'_>) -> Option<Opened>;
-    /// [`AppConfig::check`].
+    /// Calls [`AppConfig::check`].
     ///
     /// # Errors
     /// As for [`AppConfig::check`].
     fn check_any(&self) -> Result<(), AppError>;
-    /// [`AppConfig::outside`].
+    /// Calls [`AppConfig::outside`].
     fn outside_any(&self) -> Outside;
-    /// [`AppConfig::frame_bytes`].
+    /// Calls [`AppConfig::frame_bytes`].
     fn frame_bytes_any(&self) -> usize;
-    /// [`AppConfig::sole`].
+    /// Calls [`AppConfig::sole`].
     fn sole_any(&self) -> Vec<Sole>;
-    /// [`AppConfig::check`], then [`AppConfig::build`], unless [`made`] has already built the app.
+    /// Calls [`AppConfig::check`], then [`AppConfig::build`], unless [`made`] has already built the
+    /// app.
     ///
     /// # Errors
     /// As for [`AppConfig::check`] and [`AppConfig::build`].
     fn build_any(&self, context: &mut AppContext<'_>) -> Result<Box<dyn FrameApp>, AppError>;
     /// Whether `other` is the same configuration of the same kind of app.
     fn is_equal(&self, other: &dyn AnyConfig) -> bool;
-    /// [`AppConfig::can_apply`]; false if `old` is of another kind, or [`AppConfig::check`] refuses
-    /// the configuration.
+    /// Calls [`AppConfig::can_apply`]. False if `old` is of another kind, or if
+    /// [`AppConfig::check`] refuses the configuration.
     fn can_apply_any(&self, old: &dyn AnyConfig) -> bool;
-    /// [`AppConfig::apply`]; has no effect on an app of another kind.
+    /// Calls [`AppConfig::apply`]; has no effect on an app of another kind.
     fn apply_any(&self, app: &mut dyn FrameApp);
 }
 

@@ -7,11 +7,11 @@ use carina_frame::PoolError;
 use crate::app::AppError;
 use crate::graph::GraphError;
 
-/// Why a network could not be changed. It stays unchanged.
+/// Why a running network could not be changed to another graph. The network stays unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigureError {
-    /// The graph is wrong.
+    /// The new graph is not valid.
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// An app could not be built.
@@ -32,7 +32,7 @@ pub enum ConfigureError {
         /// The reason.
         source: WorkerError,
     },
-    /// A worker does not answer: one of its apps has panicked, or takes very long.
+    /// A worker does not answer in time: one of its apps has panicked, or takes very long.
     #[error("worker {worker} does not answer")]
     Silent {
         /// Number of the worker.

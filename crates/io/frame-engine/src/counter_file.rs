@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use carina_sys::{Mapping, Memory};
 
-/// The file, for its writer. Clones share the file.
+/// A file of counters in shared memory, for the process that writes it. Clones share the file.
 #[derive(Clone)]
 pub struct CounterFile {
     shared: Arc<Shared>,
@@ -33,7 +33,7 @@ struct Shared {
     _lock: Option<File>,
 }
 
-/// One counter. Dropping it frees its row.
+/// One counter of a [`CounterFile`]. Dropping it frees its row in the file.
 pub struct Counter {
     shared: Arc<Shared>,
     /// `None` if the file was full: the counter then counts nothing.
@@ -42,15 +42,15 @@ pub struct Counter {
     _one_thread: PhantomData<Cell<()>>,
 }
 
-/// The name and value of a counter, as a reader found them.
+/// The name and value of a counter at the moment at which a reader read the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reading {
-    /// Its name.
+    /// Name of the counter.
     pub name: String,
     /// Number that changes when the row is given to another counter. A rate may be computed only
     /// from readings with the same number.
     pub changes: u32,
-    /// Its value.
+    /// Value of the counter.
     pub value: u64,
 }
 
@@ -87,7 +87,7 @@ impl CounterFile {
         CounterFile::over(&memory, Some(lock))
     }
 
-    /// Creates counters that no other process can read.
+    /// Makes counters in private memory, which no other process can read.
     ///
     /// # Errors
     /// There is too little memory.
@@ -110,7 +110,8 @@ impl CounterFile {
         })
     }
 
-    /// Creates a counter with value 0. Its name is cut to [`NAME_BYTES_MAX`] bytes.
+    /// Makes a counter with value 0. Its name is cut to [`NAME_BYTES_MAX`] bytes. If the file is
+    /// full, the counter counts nothing.
     #[must_use]
     pub fn counter(&self, name: &str) -> Counter {
         let shared = Arc::clone(&self.shared);
@@ -147,7 +148,7 @@ impl Counter {
         Some(self.shared.mapping.atomic_u64(at))
     }
 
-    /// Adds `count` to the value.
+    /// Adds `count` to the counter's value.
     #[inline]
     pub fn add(&self, count: u64) {
         if count > 0
@@ -159,14 +160,14 @@ impl Counter {
         }
     }
 
-    /// Sets the value.
+    /// Sets the counter's value.
     pub fn set(&self, value: u64) {
         if let Some(cell) = self.value() {
             cell.store(value, Ordering::Relaxed);
         }
     }
 
-    /// The value; 0 if the file was full.
+    /// Returns the counter's value; 0 if the file was full when the counter was made.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.value().map_or(0, |cell| cell.load(Ordering::Relaxed))

@@ -4,26 +4,26 @@ use std::fmt;
 
 use crate::graph::{Graph, LinkName};
 
-/// The steps that change one graph to another. Apps and links that are equal in both graphs are in
-/// no list; they stay untouched.
+/// The changes that turn one graph into another. Apps and links that are equal in both graphs are
+/// in no list; they stay untouched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// Apps that are added.
+    /// Names of the apps that are added.
     pub added: Vec<String>,
-    /// Apps that are removed.
+    /// Names of the apps that are removed.
     pub removed: Vec<String>,
-    /// Apps that get another configuration while they run.
+    /// Names of the apps that get another configuration while they run.
     pub changed: Vec<String>,
-    /// Apps that are replaced by a new app, on the same worker or another.
+    /// Names of the apps that are replaced by a new app, on the same worker or another.
     pub replaced: Vec<String>,
     /// Links that are added.
     pub linked: Vec<LinkName>,
-    /// Links that are removed, together with their frames.
+    /// Links that are removed, together with the frames that wait on them.
     pub unlinked: Vec<LinkName>,
 }
 
 impl Difference {
-    /// The steps from `old` to `new`.
+    /// Finds the changes that turn `old` into `new`.
     #[must_use]
     pub fn between(old: &Graph, new: &Graph) -> Difference {
         let mut steps = Difference::default();
@@ -45,7 +45,7 @@ impl Difference {
         steps
     }
 
-    /// Whether the graphs are equal.
+    /// Whether the two graphs are equal, so that nothing changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Difference::default()

@@ -24,7 +24,7 @@ pub(super) struct GraphApp {
     pub(super) worker: Option<usize>,
 }
 
-/// One end of a link.
+/// One end of a link: a port of an app.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortName {
     /// Name of the app.
@@ -33,7 +33,7 @@ pub struct PortName {
     pub port: String,
 }
 
-/// A link, named by its ends: `APP.PORT -> APP.PORT`.
+/// A link between two apps, named by its ends: `APP.PORT -> APP.PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName {
     /// The port that frames come from.
@@ -42,14 +42,14 @@ pub struct LinkName {
     pub to: PortName,
 }
 
-/// Why a graph is wrong.
+/// Why a graph is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// A name is not well formed.
+    /// This name of an app or a port is not well formed.
     #[error("{0:?}: a name has 1 to {NAME_CHARS_MAX} letters, digits, '_' and '-'")]
     Name(String),
-    /// The text of a link is not well formed.
+    /// This text is not a link of the form `APP.PORT -> APP.PORT`.
     #[error("{0:?}: a link is written APP.PORT -> APP.PORT")]
     Link(String),
     /// A link names an app that the graph does not have.
@@ -132,13 +132,13 @@ pub enum GraphError {
 }
 
 impl Graph {
-    /// An empty graph.
+    /// Makes an empty graph.
     #[must_use]
     pub fn new() -> Graph {
         Graph::default()
     }
 
-    /// Adds an app, or replaces the one of this name.
+    /// Adds an app with this name and configuration, or replaces the app of this name.
     pub fn app(&mut self, name: &str, config: impl AppConfig) -> &mut Graph {
         self.app_of(name, Arc::new(config))
     }
@@ -167,13 +167,14 @@ impl Graph {
         self
     }
 
-    /// Gives each worker a processor of its own, in the order of the workers' numbers.
+    /// Pins each worker to a processor of its own: worker 0 to the first number in `cpus`, and so
+    /// on.
     pub fn cpus(&mut self, cpus: &[usize]) -> &mut Graph {
         self.cpus = cpus.to_vec();
         self
     }
 
-    /// Number of workers of the graph.
+    /// Returns the number of workers of the graph.
     #[must_use]
     pub fn worker_count(&self) -> usize {
         let placed = self.apps.values().filter_map(|app| app.worker).max();
@@ -181,7 +182,7 @@ impl Graph {
         self.workers.unwrap_or(placed.max(self.cpus.len()))
     }
 
-    /// The worker on which an app is placed; `None` if it is not placed.
+    /// Returns the number of the worker on which the app is placed; `None` if it is not placed.
     #[must_use]
     pub fn worker_of(&self, app: &str) -> Option<usize> {
         self.apps.get(app)?.worker
@@ -228,14 +229,14 @@ impl Graph {
         Ok(self.app(name, config))
     }
 
-    /// Names and kinds of the apps, sorted by name.
+    /// Returns the names and kinds of the apps, sorted by name.
     pub fn apps(&self) -> impl Iterator<Item = (&str, &'static str)> {
         self.apps
             .iter()
             .map(|(name, app)| (name.as_str(), app.config.kind()))
     }
 
-    /// The links, sorted by name.
+    /// Returns the links, sorted by name.
     pub fn links(&self) -> impl Iterator<Item = &LinkName> {
         self.links.iter()
     }

@@ -8,14 +8,15 @@
 use carina_ring::waiting::CROWDED_NS;
 use carina_sys::monotonic_ns;
 
-/// How long one app stays awake without work. Each app learns its own value.
+/// How long an engine keeps one app awake while the app has no work. Each app learns its own value.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveSpin {
     ns: u64,
 }
 
 impl AdaptiveSpin {
-    /// Reports that a doorbell has rung `ns` nanoseconds after the app last moved something.
+    /// Tells the app's budget that a doorbell has rung `ns` nanoseconds after the app last moved
+    /// something. A short time raises the budget, a long one lowers it.
     pub fn rang_after(&mut self, ns: u64) {
         self.ns = if ns <= BUDGET_NS_MAX {
             (self.ns * 2).min(BUDGET_NS_MAX)
@@ -56,7 +57,7 @@ pub struct IdlePolicy {
 }
 
 impl IdlePolicy {
-    /// The policy for a system with `cpus` processors.
+    /// Makes the policy for a system with `cpus` processors.
     #[must_use]
     pub fn new(cpus: usize) -> IdlePolicy {
         IdlePolicy {
@@ -115,9 +116,9 @@ impl IdlePolicy {
         hold
     }
 
-    /// How long an app with this budget may be idle at the time `now`. If another thread on the
-    /// same processor never stops, sleeping is better than yielding, because the scheduler runs a
-    /// woken thread sooner than one that yielded.
+    /// Returns for how long an app with this budget may be idle at the time `now` before it sleeps,
+    /// in ns. If another thread on the same processor never stops, sleeping is better than
+    /// yielding, because the scheduler runs a woken thread sooner than one that yielded.
     #[must_use]
     pub fn spin_ns(&self, budget: AdaptiveSpin, now: u64) -> u64 {
         if now < self.crowded_until {

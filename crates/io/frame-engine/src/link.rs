@@ -10,7 +10,7 @@ use crate::tap::{Tap, TapList};
 /// few enough that the frames and the links of a chain stay in the nearest cache.
 pub const FRAME_BURST: usize = 128;
 
-/// Largest number of frames that wait on a link.
+/// Number of frames that fit on a link; a further frame waits or is dropped.
 pub const LINK_FRAMES: usize = 1024;
 
 /// Largest number of frames that wait on a link with back-pressure: two bursts. More frames would
@@ -20,14 +20,14 @@ const WAITING_MAX: usize = 2 * FRAME_BURST;
 /// Number of free places that a writer waits for.
 const WAITED_FOR: usize = FRAME_BURST / 2;
 
-/// The counts of a link since it was created.
+/// Frames that passed a link, and frames that it dropped, since the link was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
-    /// Frames that were put on the link.
+    /// Number of frames that were put on the link.
     pub packets: u64,
-    /// Bytes of these frames.
+    /// Total bytes of the frames that were put on the link.
     pub bytes: u64,
-    /// Frames that were dropped because the link was full.
+    /// Number of frames that were dropped because the link was full.
     pub drops: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A network: a graph that runs.
+//! A network: a graph whose apps run.
 
 mod change;
 
@@ -106,19 +106,19 @@ impl Network {
         self
     }
 
-    /// The apps' notices to the operator.
+    /// Returns the list of the apps' notices to the operator.
     #[must_use]
     pub fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// The graph that is running.
+    /// Returns the graph that is running.
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// The pool of the network.
+    /// Returns the pool from which the network's apps take frames.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.pool
@@ -213,8 +213,8 @@ impl Network {
         self.links.iter().for_each(FrameLink::publish);
     }
 
-    /// Every link with its counts. A link to another network is counted by the network where it
-    /// begins.
+    /// Returns every link with its counts. A link to another network is counted by the network
+    /// where it begins.
     pub fn link_counts(&self) -> impl Iterator<Item = (&LinkName, LinkCounts)> {
         let links = self.link_names.iter().zip(&self.links[INTERNAL_LINKS..]);
         links
@@ -222,8 +222,8 @@ impl Network {
             .map(|(name, link)| (name, link.counts()))
     }
 
-    /// Copies frames that are put on a link from now on to a tap, as long as the link exists.
-    /// Returns false if no such link begins in this network.
+    /// Starts a capture: copies frames that are put on a link from now on to `tap`, as long as the
+    /// link exists. Returns false if no such link begins in this network.
     pub fn trace(&mut self, link: &LinkName, tap: Tap) -> bool {
         let at = self.link_names.iter().position(|name| name == link);
         let link = at.map(|at| &mut self.links[INTERNAL_LINKS + at]);
@@ -231,21 +231,21 @@ impl Network {
         link.map(|link| link.trace(tap)).is_some()
     }
 
-    /// The app of this name, if it is of type `A`.
+    /// Returns the app of this name, if it is of type `A`.
     #[must_use]
     pub fn app<A: FrameApp>(&self, name: &str) -> Option<&A> {
         let running = self.apps.iter().find(|app| app.name == name)?;
         (&*running.app as &dyn std::any::Any).downcast_ref()
     }
 
-    /// Like [`Network::app`], for changing the app.
+    /// Like [`Network::app`], but the caller can change the app.
     #[must_use]
     pub fn app_mut<A: FrameApp>(&mut self, name: &str) -> Option<&mut A> {
         let running = self.apps.iter_mut().find(|app| app.name == name)?;
         (&mut *running.app as &mut dyn std::any::Any).downcast_mut()
     }
 
-    /// Whether frames wait on a link.
+    /// Whether frames wait on any link of the network.
     #[must_use]
     pub fn has_frames(&self) -> bool {
         self.links.iter().any(|link| !link.queue.is_empty())
@@ -262,7 +262,8 @@ impl Network {
         here || self.outgoing.iter().any(|(link, _)| waits(*link))
     }
 
-    /// When an app must be visited although no frame waits.
+    /// Returns the earliest time at which an app must be visited although no frame waits; `None` if
+    /// none asks for it.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let ticks = self.apps.iter().filter(|app| app.tick.is_some());
@@ -305,8 +306,8 @@ impl Network {
         let _ = self.epoll.wait(&mut ready, Some(0));
     }
 
-    /// The descriptor that is readable when a doorbell has rung for this network. It is watched
-    /// edge-triggered.
+    /// Returns the descriptor that is readable when a doorbell has rung for this network. It is
+    /// watched edge-triggered.
     #[must_use]
     pub fn doorbell(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

@@ -16,10 +16,10 @@ struct List {
     missed: u64,
 }
 
-/// A message of an app to the operator.
+/// A message of an app to the operator, for instance that the app has stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The app's name in the graph.
+    /// Name in the graph of the app that gave the notice.
     pub app: String,
     /// The message, in one line.
     pub text: String,
@@ -42,8 +42,8 @@ impl Notices {
         list.waiting.push_back(notice);
     }
 
-    /// Takes the notices that wait, oldest first, and the number of notices since the last call
-    /// that found no place.
+    /// Takes the notices that wait, oldest first. Returns them with the number of notices since the
+    /// last call that were lost because all places were taken.
     #[must_use]
     pub fn take(&self) -> (Vec<Notice>, u64) {
         let mut list = self.list();
@@ -56,7 +56,7 @@ impl Notices {
     }
 }
 
-/// Largest number of notices that wait.
+/// Largest number of notices that wait for the operator.
 pub const NOTICES_MAX: usize = 256;
 
 #[cfg(test)]

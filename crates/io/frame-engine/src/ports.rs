@@ -5,7 +5,7 @@ use carina_time::Instant;
 
 use crate::link::FrameLink;
 
-/// The ports of the app that is visited, by number.
+/// The ports of the app that the engine visits now. Methods name a port by its number.
 ///
 /// # Panics
 /// Each method that takes the number of a port panics if the app has no such port.
@@ -18,41 +18,41 @@ pub struct Ports<'a> {
 }
 
 impl Ports<'_> {
-    /// The time at which the breath began.
+    /// Returns the time at which the breath began.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// A time not earlier than the arrival of any frame at the inputs. [`Ports::now`] may be
-    /// earlier: frames may arrive while the breath lasts, and a breath takes longer while the
-    /// thread has no processor.
+    /// Returns a time at or after the arrival of every frame at the inputs. [`Ports::now`] may be
+    /// earlier than an arrival: frames may arrive while the breath lasts, and a breath takes longer
+    /// while the thread has no processor.
     #[must_use]
     pub fn arrived_by(&self) -> Instant {
         self.clock.map_or(self.now, |clock| clock())
     }
 
-    /// Number of input ports.
+    /// Returns the number of input ports.
     #[must_use]
     pub fn inputs(&self) -> usize {
         self.inputs.len()
     }
 
-    /// Number of output ports.
+    /// Returns the number of output ports.
     #[must_use]
     pub fn outputs(&self) -> usize {
         self.outputs.len()
     }
 
-    /// Number of frames that wait at an input.
+    /// Returns the number of frames that wait at an input.
     #[must_use]
     #[inline]
     pub fn waiting(&self, input: usize) -> usize {
         self.links[self.inputs[input]].queue.len()
     }
 
-    /// Number of frames that an output accepts now: before it drops, or, if its link has
-    /// back-pressure, before the app should wait.
+    /// Returns the number of frames that an output accepts now: before it drops, or, if its link
+    /// has back-pressure, before the app should wait.
     #[must_use]
     #[inline]
     pub fn room(&self, output: usize) -> usize {
@@ -79,17 +79,17 @@ impl Ports<'_> {
         self.links[self.outputs[output]].push(frame);
     }
 
-    /// The frames that wait at an input, oldest first, without taking them.
+    /// Returns the frames that wait at an input, oldest first, without taking them.
     pub fn frames(&self, input: usize) -> impl Iterator<Item = &Frame> {
         self.links[self.inputs[input]].queue.iter()
     }
 
-    /// Like [`Ports::frames`], for changing the frames.
+    /// Like [`Ports::frames`], but the caller can change the frames.
     pub fn frames_mut(&mut self, input: usize) -> impl Iterator<Item = &mut Frame> {
         self.links[self.inputs[input]].queue.iter_mut()
     }
 
-    /// Takes all frames that wait at an input.
+    /// Takes all frames that wait at an input and passes each to `take`, oldest first.
     #[inline]
     pub fn drain(&mut self, input: usize, take: impl FnMut(Frame)) {
         self.links[self.inputs[input]].queue.drain(take);
@@ -125,8 +125,9 @@ impl Ports<'_> {
         to.count(moved);
     }
 
-    /// Copies all frames that wait at an input to an output, with frames from `pool`, and leaves
-    /// the originals at the input. Returns the number of frames for which the pool had none left.
+    /// Puts copies of all frames that wait at an input on an output; the copies use frames from
+    /// `pool`, and the originals stay at the input. Returns the number of frames that were not
+    /// copied because the pool had none left.
     #[inline]
     pub fn copy_all(&mut self, input: usize, output: usize, pool: &Pool) -> usize {
         let ends = [self.inputs[input], self.outputs[output]];

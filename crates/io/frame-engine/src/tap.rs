@@ -12,14 +12,15 @@ use carina_sys::monotonic_ns;
 use carina_wire::pcapng::Direction;
 use carina_wire::{Bytes, Payload};
 
-/// The data plane's end of a capture. The capture ends when its [`TapReader`] is dropped.
+/// The data plane's end of a capture, into which it copies passing packets. The capture ends when
+/// its [`TapReader`] is dropped.
 #[derive(Debug)]
 pub struct Tap {
     shared: Arc<Shared>,
     snap_bytes: usize,
 }
 
-/// The reader's end of a capture.
+/// The reader's end of a capture, from which a program takes the copies of packets.
 #[derive(Debug)]
 pub struct TapReader {
     shared: Arc<Shared>,
@@ -31,7 +32,7 @@ struct Shared {
     missed: AtomicU64,
 }
 
-/// Copies of packets, in the order in which they passed.
+/// Copies of packets that a [`TapReader`] took at once, in the order in which they passed.
 #[derive(Debug, Default)]
 pub struct Batch {
     records: Vec<Record>,
@@ -47,14 +48,14 @@ struct Record {
     end: usize,
 }
 
-/// A packet of a batch.
+/// The copy of one packet, with its time and direction.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tapped<'a> {
-    /// Time at which it passed, by the monotonic clock, in nanoseconds.
+    /// Time at which the packet passed, by the monotonic clock, in nanoseconds.
     pub time_ns: u64,
-    /// Direction in which it passed.
+    /// Direction in which the packet passed.
     pub direction: Direction,
-    /// The first bytes of the packet.
+    /// The first bytes of the packet, as many as the capture keeps.
     pub bytes: &'a [u8],
     /// Length of the whole packet in bytes.
     pub original_bytes: usize,
@@ -131,7 +132,8 @@ impl TapReader {
         std::mem::take(&mut lock.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Number of packets so far that were missed.
+    /// Returns how many packets passed since the capture began without being copied, because there
+    /// was no room.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.shared.missed.load(Ordering::Relaxed)
@@ -145,7 +147,7 @@ impl Batch {
         self.records.is_empty()
     }
 
-    /// The packets.
+    /// Returns the packets, in the order in which they passed.
     pub fn iter(&self) -> impl Iterator<Item = Tapped<'_>> {
         let mut start = 0;
         self.records.iter().map(move |record| {
@@ -194,23 +196,24 @@ impl TapList {
     }
 }
 
-/// The taps of one IPCP. The data plane, which adds taps, shares them with the IPCP's app.
+/// The captures that run on one IPCP. The data plane, which adds taps, shares them with the IPCP's
+/// app.
 #[derive(Clone, Default)]
 pub struct Taps(Rc<RefCell<TapList>>);
 
 impl Taps {
-    /// Adds a tap. If there are too many, the oldest is removed.
+    /// Adds a tap: starts a capture. If there are too many, the oldest is removed.
     pub fn add(&self, tap: Tap) {
         self.0.borrow_mut().add(tap);
     }
 
-    /// Whether any capture is running.
+    /// Whether any capture of the IPCP is running.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.0.borrow().is_on()
     }
 
-    /// Copies a packet that consists of a header and a payload to the taps.
+    /// Copies a packet that consists of the bytes `head` and the payload `rest` to all taps.
     #[inline]
     pub fn note<P: Payload>(&self, direction: Direction, head: &[u8], rest: &P) {
         if self.is_on() {
@@ -218,7 +221,7 @@ impl Taps {
         }
     }
 
-    /// Copies a packet to the taps.
+    /// Copies a packet to all taps.
     #[inline]
     pub fn note_bytes(&self, direction: Direction, bytes: &[u8]) {
         if self.is_on() {

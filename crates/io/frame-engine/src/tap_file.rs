@@ -23,7 +23,7 @@ struct Source {
 }
 
 impl TapFile {
-    /// Creates a capture file for these taps.
+    /// Makes a capture file for these taps; nothing is written to disk.
     #[must_use]
     pub fn new(taps: Vec<(TapReader, Interface)>) -> TapFile {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -40,8 +40,8 @@ impl TapFile {
         }
     }
 
-    /// The next portion of the file, with its packets sorted by time; empty if no packet has
-    /// passed. The first portion has the header of the file and is never empty.
+    /// Returns the next portion of the file, with its packets sorted by time; empty if no packet
+    /// has passed. The first portion has the header of the file and is never empty.
     #[must_use]
     pub fn portion(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -72,7 +72,8 @@ impl TapFile {
         out
     }
 
-    /// The end of the file: for each tap the number of packets, and how many it missed.
+    /// Returns the last bytes of the file: for each tap the number of packets, and how many it
+    /// missed.
     #[must_use]
     pub fn end(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -98,13 +99,13 @@ impl TapFile {
         self.sources.iter().all(|source| source.reader.is_over())
     }
 
-    /// Number of packets in all portions so far.
+    /// Returns the number of packets in all portions so far.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.sources.iter().map(|source| source.packets).sum()
     }
 
-    /// Number of packets so far that were missed.
+    /// Returns how many packets passed so far without being copied, because there was no room.
     #[must_use]
     pub fn missed(&self) -> u64 {
         let missed = self.sources.iter().map(|source| source.reader.missed());

@@ -39,14 +39,14 @@ pub struct Workers {
     notices: Notices,
 }
 
-/// Configuration and work of a worker.
+/// Report about one worker: its processor, its apps, and the CPU time that it used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerReport {
-    /// The processor that it is pinned to; `None` if it is not pinned.
+    /// The processor that the worker is pinned to; `None` if it is not pinned.
     pub cpu: Option<usize>,
-    /// Its apps, sorted by name.
+    /// Names of the apps that run on the worker, sorted.
     pub apps: Vec<String>,
-    /// CPU time that it used so far, in ns.
+    /// CPU time that the worker's thread has used so far, in ns.
     pub cpu_ns: u64,
 }
 
@@ -64,7 +64,7 @@ impl Workers {
         }
     }
 
-    /// The running graph, in which every app is placed on its worker.
+    /// Returns the running graph, in which every app is placed on its worker.
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.graph
@@ -187,7 +187,7 @@ impl Workers {
         }
     }
 
-    /// Every link with its counts, sorted by name.
+    /// Returns every link with its counts, sorted by name.
     ///
     /// # Errors
     /// A worker does not answer.
@@ -197,8 +197,8 @@ impl Workers {
         Ok(links.into_iter().collect())
     }
 
-    /// Copies frames that are put on a link from now on to a tap, as long as the link exists.
-    /// Returns false if there is no such link.
+    /// Starts a capture: copies frames that are put on a link from now on to `tap`, as long as the
+    /// link exists. Returns false if there is no such link.
     ///
     /// # Errors
     /// A worker does not answer.
@@ -210,7 +210,7 @@ impl Workers {
         }
     }
 
-    /// A report about each worker.
+    /// Returns a report about each worker, in the order of the workers' numbers.
     ///
     /// # Errors
     /// A worker does not answer.
@@ -238,14 +238,14 @@ impl Workers {
             .collect()
     }
 
-    /// The notices of the apps of all workers to the operator.
+    /// Returns the list of notices that the apps of all workers give to the operator.
     #[must_use]
     pub fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// Number of the first worker that has ended because one of its apps panicked; `None` if all
-    /// run.
+    /// Returns the number of the first worker that has ended because one of its apps panicked;
+    /// `None` if all run.
     #[must_use]
     pub fn ended(&self) -> Option<usize> {
         self.workers.iter().position(|worker| !worker.is_running())

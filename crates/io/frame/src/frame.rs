@@ -79,7 +79,7 @@ impl Frame {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length of the frame in bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -102,7 +102,7 @@ impl Frame {
         }
     }
 
-    /// The frame's bytes.
+    /// Returns the frame's bytes.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -111,21 +111,21 @@ impl Frame {
         unsafe { std::slice::from_raw_parts(self.first(), self.len()) }
     }
 
-    /// The frame's bytes, for writing.
+    /// Returns the frame's bytes, for writing.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; the borrow of the frame is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.first(), self.len()) }
     }
 
-    /// Number of free bytes in front of the frame's bytes.
+    /// Returns the number of free bytes in front of the frame's bytes.
     #[must_use]
     #[inline]
     pub fn headroom(&self) -> usize {
         usize::from(self.view.start())
     }
 
-    /// Number of free bytes behind the frame's bytes.
+    /// Returns the number of free bytes behind the frame's bytes.
     #[must_use]
     #[inline]
     pub fn tailroom(&self) -> usize {
@@ -134,8 +134,8 @@ impl Frame {
         room - self.headroom() - self.len()
     }
 
-    /// Inserts `header` in front. Returns false, and leaves the frame unchanged, if the headroom is
-    /// too small.
+    /// Inserts `header` in front of the frame's bytes. Returns false, and leaves the frame
+    /// unchanged, if the headroom is too small.
     #[must_use]
     #[inline]
     pub fn prepend(&mut self, header: &[u8]) -> bool {
@@ -148,7 +148,8 @@ impl Frame {
         true
     }
 
-    /// Appends `bytes`. Returns false, and leaves the frame unchanged, if the room is too small.
+    /// Appends `bytes` to the frame. Returns false, and leaves the frame unchanged, if the tailroom
+    /// is too small.
     #[must_use]
     pub fn append(&mut self, bytes: &[u8]) -> bool {
         if bytes.len() > self.tailroom() {
@@ -192,8 +193,8 @@ impl Frame {
         true
     }
 
-    /// Address of the first byte, for code in other languages. The headroom in front and the
-    /// tailroom behind also belong to the frame, until the frame is moved or dropped.
+    /// Returns the address of the first byte, for code in other languages. The headroom in front
+    /// and the tailroom behind also belong to the frame, until the frame is moved or dropped.
     #[inline]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.first()
@@ -218,7 +219,7 @@ impl Frame {
         self.view.set(self.view.start(), len as u32);
     }
 
-    /// Offset of the frame's first byte in the pool's memory.
+    /// Returns the offset of the frame's first byte in the pool's memory, in bytes.
     #[must_use]
     pub fn offset(&self) -> usize {
         // SAFETY: the header of an owned cell may be read, and its arena lives while it is owned.
@@ -226,8 +227,8 @@ impl Frame {
         self.first().addr() - base.addr()
     }
 
-    /// Number of the frame's cell in its pool. No other frame of the pool has the same cell at the
-    /// same time.
+    /// Returns the number of the frame's cell in its pool. No other frame of the pool has the same
+    /// cell at the same time.
     #[must_use]
     pub fn cell_index(&self) -> u32 {
         // SAFETY: the header of an owned cell may be read.
@@ -237,14 +238,14 @@ impl Frame {
 
 /// Access to the metadata as a whole.
 impl Frame {
-    /// Whether any metadata is known.
+    /// Whether any metadata of the frame is known.
     #[must_use]
     #[inline]
     pub fn has_metadata(&self) -> bool {
         self.view.known() != Known::NOTHING
     }
 
-    /// A copy of all metadata of the frame.
+    /// Returns a copy of all metadata of the frame.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         Metadata {
@@ -257,7 +258,7 @@ impl Frame {
         }
     }
 
-    /// Replaces all metadata.
+    /// Replaces all metadata of the frame.
     pub fn set_metadata(&mut self, metadata: &Metadata) {
         self.set_vlan(metadata.vlan);
         self.set_checksum(metadata.checksum);
@@ -267,14 +268,14 @@ impl Frame {
         self.set_time(metadata.time);
     }
 
-    /// Whether all checksums were verified.
+    /// Whether all checksums of the frame were verified.
     #[must_use]
     #[inline]
     pub fn is_checksum_valid(&self) -> bool {
         self.view.known().has(Known::CHECKSUM_VALID)
     }
 
-    /// Sets whether all checksums were verified.
+    /// Sets whether all checksums of the frame were verified.
     #[inline]
     pub fn set_checksum_valid(&mut self, is_valid: bool) {
         self.view.set_known(Known::CHECKSUM_VALID, is_valid);
@@ -295,8 +296,8 @@ macro_rules! metadata {
                     self.view.known().has(Known::$bit).then(value)
                 }
 
-                /// Sets the value that the function of the same name returns; `None` makes it
-                /// unknown.
+                /// Sets the metadata that the function of the same name without `set_` returns;
+                /// `None` makes it unknown.
                 #[inline]
                 pub fn $setter(&mut self, value: Option<$type>) {
                     self.view.set_known(Known::$bit, value.is_some());

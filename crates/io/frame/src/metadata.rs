@@ -13,14 +13,14 @@ pub struct Checksum {
     pub offset: u16,
 }
 
-/// How to cut a frame that is longer than the MTU.
+/// How a device or an app must cut a frame that is longer than the MTU into segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segmentation {
     /// Protocol of the frame.
     pub kind: SegmentationKind,
-    /// Payload bytes of each segment.
+    /// Number of payload bytes of each segment.
     pub size: u16,
-    /// Bytes of headers that each segment repeats.
+    /// Length of the headers in bytes, which each segment repeats.
     pub headers: u16,
 }
 
@@ -48,7 +48,7 @@ pub struct Metadata {
     pub is_checksum_valid: bool,
     /// How the frame must still be cut into segments.
     pub segmentation: Option<Segmentation>,
-    /// Hash over the addresses and ports of the frame's flow.
+    /// Hash over the addresses and ports of the frame's flow, as a device computed it.
     pub hash: Option<u32>,
     /// Time at which the frame arrived at the host, by the clock of the engine. `None`: unknown;
     /// the app `pcap_write` then uses the time at which it receives the frame.

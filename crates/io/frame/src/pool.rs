@@ -39,20 +39,21 @@ unsafe impl Sync for Owner {}
 /// Configuration of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Number of frames. Each thread that returns frames keeps up to 512 of them.
+    /// Number of frames in the pool. Each thread that returns frames keeps up to 512 of them for
+    /// itself.
     pub frames: usize,
     /// Longest frame in bytes, 64 to [`PoolConfig::FRAME_BYTES_MAX`].
     pub frame_bytes: usize,
 }
 
 impl PoolConfig {
-    /// Largest value of `frame_bytes`. It has room for an unsegmented frame of a guest: 64 KiB of
-    /// IP and the link header.
+    /// Largest value of [`PoolConfig::frame_bytes`]. It has room for an unsegmented frame of a
+    /// guest: 64 KiB of IP and the link header.
     pub const FRAME_BYTES_MAX: usize = 128 << 10;
-    /// Largest number of frames of a pool.
+    /// Largest value of [`PoolConfig::frames`].
     pub const FRAMES_MAX: usize = 1 << 24;
 
-    /// Checks that the values are in range.
+    /// Checks that the values of the configuration are in range.
     ///
     /// # Errors
     /// A value is out of range.
@@ -81,10 +82,10 @@ impl Default for PoolConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The number of frames is out of range.
+    /// The number of frames, which is given, is out of range.
     #[error("a pool of {0} frames: must be 1 to {max}", max = PoolConfig::FRAMES_MAX)]
     Frames(usize),
-    /// The length of frames is out of range.
+    /// The length of frames in bytes, which is given, is out of range.
     #[error(
         "a pool with frames of {0} bytes: must be 64 to {max}",
         max = PoolConfig::FRAME_BYTES_MAX
@@ -169,35 +170,35 @@ impl Pool {
         Some(copy)
     }
 
-    /// Longest frame that [`Pool::frame_of`] creates, in bytes.
+    /// Returns the length of the longest frame that [`Pool::frame_of`] makes, in bytes.
     #[must_use]
     pub fn frame_bytes(&self) -> usize {
         self.frame_bytes as usize
     }
 
-    /// Number of frames of the pool.
+    /// Returns the number of frames of the pool, in use or free.
     #[must_use]
     pub fn frames(&self) -> usize {
         self.owner.frames
     }
 
-    /// Number of frames that this thread can still take. It takes a lock, so do not use it on the
-    /// data path.
+    /// Returns the number of frames that this thread can still take. The call takes a lock, so do
+    /// not use it on the data path.
     #[must_use]
     pub fn spare(&self) -> usize {
         // SAFETY: the arena lives as long as this pool.
         unsafe { self.arena.as_ref() }.spare() + cache::kept(self.id)
     }
 
-    /// The kind of pages of the memory.
+    /// Returns the kind of pages that the pool's memory has.
     #[must_use]
     pub fn pages(&self) -> Pages {
         // SAFETY: as in `spare`.
         unsafe { self.arena.as_ref() }.pages
     }
 
-    /// Address and length of the memory that contains all frames, for registration with a device or
-    /// socket that shares it. [`Frame::offset`] counts from this address.
+    /// Returns address and length of the memory that contains all frames, for registration with a
+    /// device or socket that shares it. [`Frame::offset`] counts from this address.
     #[must_use]
     pub fn memory(&self) -> (*mut u8, usize) {
         // SAFETY: as in `spare`.

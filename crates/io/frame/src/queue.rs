@@ -17,14 +17,15 @@ pub struct FrameQueue {
     tail: usize,
 }
 
-/// The outcome of [`FrameQueue::transfer`] and [`FrameQueue::fill`].
+/// Number of frames that [`FrameQueue::transfer`] or [`FrameQueue::fill`] put into a queue, and
+/// number of frames that it dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Frames that were put into the queue.
+    /// Number of frames that were put into the queue.
     pub packets: usize,
-    /// Sum of the lengths of these frames in bytes.
+    /// Sum of the lengths of the frames that were put into the queue, in bytes.
     pub bytes: usize,
-    /// Frames that were dropped because the queue was full.
+    /// Number of frames that were dropped because the queue was full.
     pub overflowed: usize,
 }
 
@@ -43,7 +44,7 @@ impl FrameQueue {
         }
     }
 
-    /// Number of frames.
+    /// Returns the number of frames in the queue.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -57,7 +58,7 @@ impl FrameQueue {
         self.tail == self.head
     }
 
-    /// Number of free places.
+    /// Returns the number of free places in the queue.
     #[must_use]
     #[inline]
     pub fn room(&self) -> usize {
@@ -99,13 +100,13 @@ impl FrameQueue {
         Some(frame)
     }
 
-    /// The frames in the queue, oldest first, without taking them.
+    /// Returns the frames in the queue, oldest first, without taking them.
     pub fn iter(&self) -> impl Iterator<Item = &Frame> {
         // SAFETY: the places from `head` to `tail` hold frames, which live as long as the borrow.
         (0..self.len()).map(|at| unsafe { &*self.slot(self.head.wrapping_add(at)) })
     }
 
-    /// The frames in the queue, oldest first, for writing.
+    /// Returns the frames in the queue, oldest first, so that the caller can change them.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Frame> {
         let (head, count) = (self.head, self.len());
         // SAFETY: as in `iter`; each place is met once, and the borrow is exclusive.
@@ -138,8 +139,8 @@ impl FrameQueue {
         count
     }
 
-    /// Puts up to `max` frames that `make` returns, until `make` returns `None` or the queue is
-    /// full.
+    /// Puts frames that `make` returns into the queue, until `make` returns `None`, `max` frames
+    /// were put or the queue is full.
     #[inline]
     pub fn fill(&mut self, max: usize, mut make: impl FnMut() -> Option<Frame>) -> Moved {
         let max = max.min(self.room());

@@ -13,22 +13,23 @@ pub enum VlanMatch {
     Id(u16),
 }
 
-/// A classic BPF filter program.
+/// A classic BPF program that the kernel runs on each frame of a socket, to pass or to drop the
+/// frame.
 #[derive(Clone, Debug)]
 pub struct Filter {
     pub(crate) program: Vec<libc::sock_filter>,
 }
 
 impl Filter {
-    /// A filter that passes no frame, for a socket that only sends.
+    /// Makes a filter that passes no frame, for a socket that only sends.
     #[must_use]
     pub fn nothing() -> Filter {
         Assembler::default().finish()
     }
 
-    /// A filter for frames of the VLAN `vlan`. It passes frames whose Ethertype is one of `data`,
-    /// and frames whose Ethertype is one of `arp` if they ask for addresses of the protocol
-    /// `protocol` (bytes 2 and 3 of ARP).
+    /// Makes a filter for frames of the VLAN `vlan`. It passes frames whose Ethertype is one of
+    /// `data`. It also passes frames whose Ethertype is one of `arp` and whose ARP protocol type
+    /// (bytes 2 and 3) is `protocol`.
     #[must_use]
     pub fn ethernet(vlan: VlanMatch, data: &[u16], arp: &[u16], protocol: u16) -> Filter {
         let mut code = Assembler::default();

@@ -13,12 +13,13 @@ use crate::interface::Interface;
 use crate::offload::plain_frames;
 use crate::packet::{Layout, MAC_HEADER_BYTES, PacketSocket, Received};
 
-/// Counts of one direction of a bridge.
+/// Counters of one direction of a bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BridgeCounts {
-    /// Frames received, after segmentation, as they would be on a wire.
+    /// Frames received at the first interface of this direction, after segmentation, as they would
+    /// be on a wire.
     pub received: u64,
-    /// Bytes of the frames received.
+    /// Total bytes of the received frames.
     pub received_bytes: u64,
     /// Frames that the [`Change`] modified.
     pub changed: u64,
@@ -30,14 +31,14 @@ pub struct BridgeCounts {
     pub unsupported: u64,
     /// Frames that the kernel dropped because the receive ring was full.
     pub missed: u64,
-    /// Counts of the fault layer.
+    /// Counters of the fault layer in this direction.
     pub fault: FaultCounts,
 }
 
-/// Modifies a frame in transit. Returns true if it did.
+/// A function that may modify a frame in transit. It returns true if it modified the frame.
 pub type Change = Box<dyn Fn(&mut [u8]) -> bool + Send>;
 
-/// Two interfaces that are bridged in software.
+/// A bridge in software between two network interfaces.
 pub struct Bridge {
     sides: [Side; 2],
     epoll: Epoll,
@@ -146,7 +147,8 @@ impl Bridge {
         Ok(ready.iter().any(|ready| ready.token == 1))
     }
 
-    /// The counts from the first interface to the second, then of the opposite direction.
+    /// Returns the counters of the direction from the first interface to the second, then of the
+    /// opposite direction.
     pub fn counts(&mut self) -> [BridgeCounts; 2] {
         for side in &mut self.sides {
             side.counts.missed += u64::from(side.rx.take_missed());

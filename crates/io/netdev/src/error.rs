@@ -4,7 +4,8 @@ use std::io;
 
 use thiserror::Error;
 
-/// A device could not be opened or changed. The text names the fault and what would be right.
+/// Why a network device could not be opened or changed. The text names the fault and what would be
+/// right.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NetdevError {
@@ -32,7 +33,7 @@ pub enum NetdevError {
         "{0:?}: the name of an interface has 1 to 15 bytes, without '/', ':', '%' and white space"
     )]
     Name(String),
-    /// The process lacks a capability.
+    /// The process lacks a capability that the operation needs.
     #[error("{what} needs {capability}; run as root, or give the program that capability")]
     NotPermitted {
         /// What was attempted.

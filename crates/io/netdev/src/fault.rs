@@ -16,7 +16,7 @@ use crate::error::FaultPlanError;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The impairments that a fault layer applies.
+/// The impairments that a fault layer applies to items, such as SDUs or frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultPlan {
     /// Share of items that are dropped, 0 to 1.
@@ -26,7 +26,7 @@ pub struct FaultPlan {
     /// Share of items that are not delayed and so overtake earlier items, 0 to 1. It has an effect
     /// only with a delay.
     pub reorder: f64,
-    /// Delay of every item, in ns.
+    /// Time for which every item is held back, in ns.
     pub delay_ns: u64,
     /// The delay of each item varies by up to this much in both directions, in ns. Items stay in
     /// order only if the jitter is smaller than the time between them.
@@ -36,7 +36,7 @@ pub struct FaultPlan {
     /// Bytes that may wait for the rate or the delay; items beyond that are dropped. One item may
     /// always wait, however long it is.
     pub queue_bytes: usize,
-    /// Seed of all random decisions.
+    /// Seed of all random decisions; the same seed gives the same decisions.
     pub seed: u64,
 }
 
@@ -83,7 +83,7 @@ impl FaultPlan {
         Ok(())
     }
 
-    /// Whether the plan changes nothing.
+    /// Whether the plan impairs nothing: no loss, delay, duplication or rate limit.
     #[must_use]
     pub fn is_harmless(&self) -> bool {
         let shares = self.loss + self.duplicate + self.reorder;
@@ -91,7 +91,7 @@ impl FaultPlan {
     }
 }
 
-/// Counts of a fault layer.
+/// Counters of a fault layer: what happened to the items that were offered to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Items passed to [`Fault::offer`].
@@ -108,7 +108,7 @@ pub struct FaultCounts {
     pub reordered: u64,
 }
 
-/// A fault layer: a queue of items in transit, impaired by a [`FaultPlan`].
+/// A fault layer: a queue of items in transit from sender to medium, impaired by a [`FaultPlan`].
 #[derive(Debug)]
 pub struct Fault<T> {
     plan: FaultPlan,
@@ -122,7 +122,8 @@ pub struct Fault<T> {
 }
 
 impl<T: Clone> Fault<T> {
-    /// Offers an item of `bytes` bytes at the time `now` (ns). Returns false if it was dropped.
+    /// Passes an item of `bytes` bytes to the fault layer at the time `now` (ns on the caller's
+    /// clock). Returns false if the item was dropped.
     pub fn offer(&mut self, now: u64, item: T, bytes: usize) -> bool {
         self.offer_with(now, item, bytes, |item| Some(item.clone()))
     }
@@ -148,8 +149,8 @@ impl<T> Fault<T> {
         self.plan = plan;
     }
 
-    /// Like [`Fault::offer`], for items that `copy` duplicates. `copy` returns `None` if it cannot
-    /// do so at present.
+    /// Like [`Fault::offer`], for items that the function `copy` duplicates. `copy` returns `None`
+    /// if it cannot make a copy now; the item is then sent once.
     pub fn offer_with(
         &mut self,
         now: u64,
@@ -216,7 +217,8 @@ impl<T> Fault<T> {
         delay - jitter + self.random.next_u64() % (2 * jitter + 1)
     }
 
-    /// The next item whose transit has ended at `now` (ns); `None` if no transit has ended.
+    /// Takes the next item whose delay has ended at `now` (ns), to be sent; `None` if there is
+    /// none.
     pub fn take_due(&mut self, now: u64) -> Option<T> {
         if self.next_due()? > now {
             return None;
@@ -227,13 +229,14 @@ impl<T> Fault<T> {
         Some(waiting.item)
     }
 
-    /// Time in ns at which the next item's transit ends; `None` if no item is in transit.
+    /// Returns the time in ns at which the delay of the next item ends; `None` if no item is in
+    /// transit.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
         self.queue.peek().map(|Reverse(waiting)| waiting.due)
     }
 
-    /// Number of items in transit.
+    /// Returns the number of items in transit.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
@@ -245,7 +248,7 @@ impl<T> Fault<T> {
         self.queue.is_empty()
     }
 
-    /// The counts so far.
+    /// Returns the counters since the fault layer was created.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.counts

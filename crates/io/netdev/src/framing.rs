@@ -11,7 +11,7 @@ use std::io::{self, Read};
 
 use thiserror::Error;
 
-/// How SDUs are framed in a stream.
+/// How SDUs are framed in a byte stream: the width of the length field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamFraming {
     /// A length of two bytes, for SDUs of at most 65535 bytes.
@@ -21,7 +21,7 @@ pub enum StreamFraming {
 }
 
 impl StreamFraming {
-    /// Size of the length field in bytes.
+    /// Returns the size of the length field in bytes: 2 or 4.
     #[must_use]
     pub fn head_bytes(self) -> usize {
         match self {
@@ -30,7 +30,7 @@ impl StreamFraming {
         }
     }
 
-    /// Longest SDU or piece that a frame carries, in bytes.
+    /// Returns the length of the longest SDU or piece that one frame carries, in bytes.
     #[must_use]
     pub fn piece_bytes_max(self) -> usize {
         match self {
@@ -39,8 +39,8 @@ impl StreamFraming {
         }
     }
 
-    /// Length in bytes of the frame at the start of `stream`, its length field included. `None` if
-    /// the length field is incomplete.
+    /// Returns the length in bytes of the frame at the start of `stream`, its length field
+    /// included. `None` if the length field is incomplete.
     #[must_use]
     pub fn frame_bytes(self, stream: &[u8]) -> Option<usize> {
         let payload = match self {
@@ -52,7 +52,8 @@ impl StreamFraming {
         Some(self.head_bytes() + payload)
     }
 
-    /// Appends the length field of a frame. A short frame cannot carry `more`.
+    /// Appends to `out` the length field of a frame with `bytes` bytes of payload. `more`: another
+    /// piece of the SDU follows, which a frame of [`StreamFraming::Short`] cannot express.
     pub fn put_head(self, out: &mut Vec<u8>, bytes: usize, more: bool) {
         debug_assert!(bytes <= self.piece_bytes_max());
         match self {
@@ -65,7 +66,7 @@ impl StreamFraming {
     }
 }
 
-/// A frame states a length above the maximum. The rest of the stream cannot be read.
+/// Error: a frame states a length above the maximum. The rest of the stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the frame has {bytes} bytes; at most {PIECE_BYTES_MAX} are possible")]
 pub struct FrameTooLong {
@@ -73,7 +74,7 @@ pub struct FrameTooLong {
     pub bytes: u32,
 }
 
-/// Extracts frames from a byte stream.
+/// Extracts frames from a byte stream that it reads.
 #[derive(Debug)]
 pub struct Deframer {
     framing: StreamFraming,
@@ -83,7 +84,7 @@ pub struct Deframer {
 }
 
 impl Deframer {
-    /// Creates a reader that has read nothing.
+    /// Makes a reader that has read nothing.
     #[must_use]
     pub fn new(framing: StreamFraming) -> Deframer {
         Deframer {
@@ -112,8 +113,8 @@ impl Deframer {
         Ok(count)
     }
 
-    /// The next frame: its payload, and whether another piece of its SDU follows. `None` if the
-    /// frame is not complete yet.
+    /// Returns the next frame without removing it: its payload, and whether another piece of its
+    /// SDU follows. `None` if the frame is not complete yet.
     ///
     /// # Errors
     /// The frame is longer than the maximum.
@@ -160,7 +161,8 @@ impl Deframer {
         frames
     }
 
-    /// Bytes that were read and not consumed, of complete and incomplete frames.
+    /// Returns the number of bytes that were read and not consumed, of complete and incomplete
+    /// frames.
     #[must_use]
     pub fn left(&self) -> usize {
         self.end - self.start

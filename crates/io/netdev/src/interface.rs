@@ -11,15 +11,16 @@ use crate::error::NetdevError;
 /// Properties of an Ethernet interface at the time when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Its index. It changes when the interface is removed and created again under the same name.
+    /// Index of the interface in its network namespace. It changes when the interface is removed
+    /// and created again under the same name.
     pub index: u32,
-    /// Its MAC address.
+    /// MAC address of the interface.
     pub mac: [u8; 6],
-    /// Its MTU: the longest payload of a frame, in bytes.
+    /// MTU of the interface: the longest payload of a frame, in bytes.
     pub mtu: usize,
-    /// Whether it is administratively up and has a carrier.
+    /// Whether the interface is administratively up and has a carrier.
     pub is_up: bool,
 }
 
@@ -122,7 +123,7 @@ pub fn bring_up(name: &str, mtu: Option<usize>) -> Result<(), NetdevError> {
     Ok(())
 }
 
-/// The MTU of an interface of any kind in the network namespace of this thread, in bytes.
+/// Returns the MTU of an interface of any kind in the network namespace of this thread, in bytes.
 ///
 /// # Errors
 /// There is no such interface.
@@ -223,7 +224,7 @@ pub struct InterfaceWatch {
 }
 
 impl InterfaceWatch {
-    /// Starts to watch.
+    /// Starts to watch the interfaces of this thread's network namespace.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -11,8 +11,8 @@
 
 use crate::packet::{MAC_HEADER_BYTES, VNET_HEADER_BYTES};
 
-/// A frame cannot be converted to plain frames: it has an unknown kind of segmentation, or
-/// inconsistent headers.
+/// Error: a frame cannot be converted to plain frames, because it has an unknown kind of
+/// segmentation or inconsistent headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsupported;
 

@@ -51,7 +51,8 @@ pub struct Received<'a> {
     pub at: usize,
 }
 
-/// A socket that sends and receives the frames of one interface.
+/// A socket that sends and receives the Ethernet frames of one interface, past the kernel's IP
+/// stack.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
@@ -64,13 +65,13 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Bytes of the receive ring, which is at the start of the mapping.
+    /// Returns the size in bytes of the receive ring, which is at the start of the mapping.
     #[must_use]
     pub fn rx_bytes(&self) -> usize {
         self.layout.rx_bytes
     }
 
-    /// Longest frame that fits into a slot, in bytes.
+    /// Returns the length of the longest frame that fits into a slot, in bytes.
     #[must_use]
     pub fn frame_bytes_max(&self) -> usize {
         let vnet = self.layout.vnet_bytes();
@@ -89,7 +90,7 @@ impl PacketSocket {
         self.memory.atomic_u32(at).load(Ordering::Relaxed)
     }
 
-    /// The next frame, or `None` if none has arrived.
+    /// Returns the next frame that has arrived, or `None`; does not wait.
     pub fn receive(&mut self) -> Option<Received<'_>> {
         if self.rx.out == self.rx.slots {
             return None;
@@ -171,7 +172,7 @@ impl PacketSocket {
         }
     }
 
-    /// Number of frames that can be reserved before the next flush.
+    /// Returns the number of frames that can be reserved before the next flush.
     pub fn free_frames(&mut self) -> usize {
         while self.tx.out > 0 {
             let status = self.status(self.tx.at(self.tx.oldest()));
@@ -259,8 +260,8 @@ impl PacketSocket {
         discarded
     }
 
-    /// Number of frames since the last call that the kernel dropped because the receive ring was
-    /// full.
+    /// Returns the number of frames since the last call that the kernel dropped because the receive
+    /// ring was full.
     #[must_use]
     pub fn take_missed(&self) -> u32 {
         let mut stats = [0u32; 2];

@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 /// Resolves `HOST`, `HOST:PORT`, an IP address, or `[IPv6]:PORT` by `/etc/hosts` or DNS. If the
-/// text names no port, the result has `port`.
+/// text names no port, the result has `port`. The call may take seconds.
 ///
 /// # Errors
 /// The text is neither an address nor a known host.
@@ -29,7 +29,8 @@ pub fn address_of_host(host: &str, port: u16) -> io::Result<SocketAddr> {
     (name, port).to_socket_addrs()?.next().ok_or_else(missing)
 }
 
-/// The host name of an address by `/etc/hosts` or DNS; `None` if it has none.
+/// Looks up the host name of an address in `/etc/hosts` or DNS; `None` if it has none. The call may
+/// take seconds.
 #[must_use]
 pub fn host_of_address(ip: IpAddr) -> Option<String> {
     // SAFETY: all-zero bytes are a valid `sockaddr_storage`.

@@ -17,7 +17,7 @@ use crate::interface::check_interface_name;
 use crate::packet::VNET_HEADER_BYTES;
 use crate::submission::{Direction, Part, Submissions};
 
-/// The layer of the packets that a device carries.
+/// Whether a device carries Ethernet frames or IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapLayer {
     /// Ethernet frames (TAP).
@@ -35,7 +35,7 @@ pub struct TapOffload {
     pub segmentation: bool,
 }
 
-/// A TAP or TUN device.
+/// A TAP or TUN device: a network interface whose packets this process reads and writes.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -141,13 +141,14 @@ impl Tap {
         self.file.into()
     }
 
-    /// The name of the interface.
+    /// Returns the name of the device's network interface.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether a burst is one system call. If false, each frame is a system call.
+    /// Whether one system call moves a whole burst of frames. If false, each frame takes a system
+    /// call.
     #[must_use]
     pub fn takes_bursts(&self) -> bool {
         self.submissions.is_some()
@@ -208,7 +209,7 @@ impl Tap {
     }
 }
 
-/// The outcome of reading or writing one frame.
+/// The outcome of reading or writing one frame of a TAP device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapResult {
     /// The frame was read or written; its length in bytes, without the header.
@@ -246,7 +247,7 @@ fn number_of(result: io::Result<usize>) -> i32 {
     }
 }
 
-/// Largest number of frames of one call.
+/// Largest number of frames that one call reads or writes.
 pub const TAP_BURST: usize = 128;
 
 impl AsFd for Tap {

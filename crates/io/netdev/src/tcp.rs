@@ -44,7 +44,7 @@ pub fn connect_stream(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The next incoming connection; `None` if no connection waits.
+/// Accepts the next incoming connection; `None` if no connection waits.
 ///
 /// # Errors
 /// The kernel's refusal, usually because the process has too many open files.

@@ -48,7 +48,7 @@ impl DatagramSocket {
         })
     }
 
-    /// The local address of the socket.
+    /// Returns the local address of the socket.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -56,13 +56,13 @@ impl DatagramSocket {
         self.socket.local_addr()
     }
 
-    /// Longest datagram in bytes.
+    /// Returns the length of the longest datagram in bytes, as given to [`DatagramSocket::bind`].
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// Receives the datagrams that wait, at most a burst. Returns how many.
+    /// Receives the datagrams that wait, at most one burst, without blocking. Returns how many.
     pub fn receive(&mut self) -> usize {
         self.received.clear();
         let stride = self.bytes_max + 1;
@@ -104,8 +104,8 @@ impl DatagramSocket {
         self.received.len()
     }
 
-    /// Datagram number `at` of the last burst, with its sender. `None` if it was longer than
-    /// [`DatagramSocket::bytes_max`].
+    /// Returns datagram number `at` of the last burst, counted from 0, with its sender. `None` if
+    /// it was longer than [`DatagramSocket::bytes_max`].
     #[must_use]
     pub fn datagram(&self, at: usize) -> Option<(&[u8], SocketAddr)> {
         let (bytes, from) = *self.received.get(at)?;
@@ -113,13 +113,13 @@ impl DatagramSocket {
         (bytes <= self.bytes_max).then(|| (&self.rx[start..start + bytes], from))
     }
 
-    /// Number of datagrams that can be queued before the next flush.
+    /// Returns the number of datagrams that can be queued before the next flush.
     #[must_use]
     pub fn room(&self) -> usize {
         DATAGRAMS - self.queued.len()
     }
 
-    /// Number of datagrams that wait for a flush.
+    /// Returns the number of datagrams that wait for a flush.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.queued.len()

@@ -23,8 +23,8 @@ pub fn translate(frame: &mut [u8], from: u16, to: u16) -> bool {
     }
 }
 
-/// The changes for a [`Bridge`](crate::Bridge) between a network with `inner` tags and a network
-/// with `outer` tags, for both directions.
+/// Returns the changes of both directions for a [`Bridge`](crate::Bridge) between a network with
+/// `inner` tags and a network with `outer` tags.
 #[must_use]
 pub fn changes(inner: u16, outer: u16) -> [Option<Change>; 2] {
     [

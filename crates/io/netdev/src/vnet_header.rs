@@ -19,13 +19,13 @@ pub enum VnetSegments {
     Udp,
 }
 
-/// A decoded `virtio_net_hdr`.
+/// A decoded `virtio_net_hdr`: the checksum and segmentation work that remains for a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
     /// A missing checksum: the offset in the frame at which the sum begins, and the offset from
     /// there at which it is to be written.
     pub checksum: Option<(u16, u16)>,
-    /// Whether all checksums were verified.
+    /// Whether the sender of the header has verified all checksums of the frame.
     pub is_checksum_valid: bool,
     /// Segmentation that remains to be done: protocol, payload bytes of each segment, bytes of
     /// headers.

@@ -37,7 +37,7 @@ pub enum XdpMode {
     Generic,
 }
 
-/// A socket for the frames of one queue of an interface.
+/// An AF_XDP socket for the frames that arrive at one queue of an interface.
 #[derive(Debug)]
 pub struct XdpSocket {
     // Fields are dropped in this order: the program first, the memory last.
@@ -58,13 +58,14 @@ pub struct XdpSocket {
 }
 
 impl XdpSocket {
-    /// How frames move into the memory of this process.
+    /// Returns how frames move between the driver and the memory of this process.
     #[must_use]
     pub fn mode(&self) -> XdpMode {
         self.mode
     }
 
-    /// The next frame, or `None` if none has arrived. It stays valid until [`XdpSocket::release`].
+    /// Returns the next frame that has arrived, or `None`; does not wait. The frame stays valid
+    /// until [`XdpSocket::release`].
     pub fn receive(&mut self) -> Option<&[u8]> {
         let (address, bytes) = self.rx.take_frame()?;
         let chunk = address - address % CHUNK_BYTES;
@@ -112,7 +113,7 @@ impl XdpSocket {
         }
     }
 
-    /// Number of frames that can be reserved before the next flush.
+    /// Returns the number of frames that can be reserved before the next flush.
     pub fn free_frames(&mut self) -> usize {
         while let Some(chunk) = self.completion.take_chunk() {
             let is_own = (RX_CHUNKS * CHUNK_BYTES..CHUNKS * CHUNK_BYTES).contains(&chunk);

@@ -19,7 +19,7 @@ use crate::vfio;
 
 pub use crate::guardian::guard_with;
 
-/// How a process accesses a device.
+/// How a process accesses a PCI device: through sysfs or through VFIO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Through VFIO if the device is behind an IOMMU, otherwise through sysfs.
@@ -30,7 +30,7 @@ pub enum Way {
     Vfio,
 }
 
-/// Why a device could not be taken or given back.
+/// Why a device could not be taken from the kernel's driver, or given back to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
@@ -51,7 +51,7 @@ pub enum BindError {
         /// The pid of the process; 0 if it is not known.
         process: u32,
     },
-    /// The device carries routes of this system, and taking it was not forced.
+    /// Routes of this system use the device's interface, and the caller did not force the taking.
     #[error(
         "{address}: its interface {interface} carries routes of this system; remove the routes, \
          or override this check (force=true, --force)"
@@ -87,7 +87,7 @@ pub enum BindError {
         /// The error of sysfs.
         reason: String,
     },
-    /// The system refused an operation.
+    /// The kernel refused an operation on the device.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -116,14 +116,14 @@ const VFIO_DRIVER: &str = "/sys/bus/pci/drivers/vfio-pci";
 const DRIVERS: &str = "/sys/bus/pci/drivers";
 const RECORDS: &str = "/run/carina/nic";
 
-/// The record of a device that was taken from the kernel's driver.
+/// What is remembered of a device that was taken from the kernel's driver, to give it back later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The kernel driver that had the device; `None` if none had it.
     pub driver: Option<String>,
-    /// The pid of the process that took the device last.
+    /// The process id of the process that took the device last.
     pub process: u32,
-    /// Whether the device stays unbound when a process that used it ends, until [`restore`].
+    /// Whether the device stays unbound until [`restore`], even when a process that used it ends.
     pub is_kept: bool,
 }
 
@@ -445,8 +445,8 @@ fn restore_after(address: &str) -> Result<(), BindError> {
     }
 }
 
-/// The record of a device, and whether a process uses the device. `None` if the device was not
-/// taken.
+/// Returns the record of a device, and whether a process uses the device now. `None` if the device
+/// was not taken.
 #[must_use]
 pub fn record_of(address: &str) -> Option<(Record, bool)> {
     let file = File::open(Path::new(RECORDS).join(address)).ok()?;
@@ -455,7 +455,7 @@ pub fn record_of(address: &str) -> Option<(Record, bool)> {
     Some((Record::read(&text_of(&file)), is_held))
 }
 
-/// The addresses of all devices that have a record.
+/// Returns the PCI addresses of all devices that have a record.
 ///
 /// # Errors
 /// The directory cannot be read.

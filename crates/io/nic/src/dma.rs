@@ -28,7 +28,8 @@ use carina_vring::{GuestMemory, MemoryError, Region};
 
 use crate::vfio::VfioDevice;
 
-/// Memory for DMA. Parts of it are allocated until it is used up; they are never freed singly.
+/// Memory that a device reads and writes by DMA. Parts of it are allocated until it is used up;
+/// they are never freed one by one.
 #[derive(Debug)]
 pub struct DmaMemory {
     mapping: Arc<Mapping>,
@@ -38,12 +39,12 @@ pub struct DmaMemory {
     _memory: Memory,
 }
 
-/// An allocated part of the memory, contiguous for the device.
+/// A part of a [`DmaMemory`] that was allocated; its bytes are contiguous for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Offset of the part in the mapping of this process.
+    /// Offset of the part in this process's mapping of the memory, in bytes.
     pub offset: usize,
-    /// Address of the part as the device sees it.
+    /// Address at which the device accesses the part.
     pub address: u64,
 }
 
@@ -127,7 +128,7 @@ impl DmaMemory {
         })
     }
 
-    /// A word that is shared with the device.
+    /// Returns the 64-bit word at `offset`, which is shared with the device.
     ///
     /// # Panics
     /// The offset is outside the memory, or not a multiple of 8.
@@ -182,7 +183,7 @@ impl DmaMemory {
 }
 
 impl DmaMemory {
-    /// The whole memory as virtio rings use it, at the device's addresses.
+    /// Returns the whole memory in the form that virtio rings use, at the device's addresses.
     ///
     /// # Errors
     /// The memory has more huge pages than a virtio memory can have regions.

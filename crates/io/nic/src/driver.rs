@@ -2,38 +2,39 @@
 
 use crate::dma::DmaMemory;
 
-/// The configuration of a card, in the units of its driver.
+/// The settings of a card that its driver uses: frame and buffer sizes, rings and queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Longest frame in bytes, with a VLAN tag and without FCS.
     pub frame_bytes: usize,
     /// Size of a buffer in bytes: 2048, 4096, 8192 or 16384.
     pub buffer_bytes: usize,
-    /// Number of descriptors of each ring.
+    /// Number of descriptors of each ring, for sending and for receiving.
     pub ring: u16,
-    /// Number of pairs of rings.
+    /// Number of queues: pairs of a receive ring and a send ring.
     pub queues: usize,
     /// Whether the card also receives frames for other stations.
     pub is_promiscuous: bool,
 }
 
-/// State of a card's link.
+/// State of a card's link to the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Whether the link is up.
+    /// Whether the card has a carrier.
     pub is_up: bool,
-    /// Speed in Mbit/s; 0 if the device does not report it.
+    /// Speed of the link in Mbit/s; 0 if the device does not report it.
     pub speed_mbps: u32,
 }
 
-/// Counts of a card's errors.
+/// Error counters of a card: frames that it received and did not deliver, and faults of
+/// descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames that were lost because the device had no free buffer.
     pub missed: u64,
-    /// Frames that arrived damaged.
+    /// Frames that the card received damaged.
     pub receive_errors: u64,
-    /// Frames that did not fit into one buffer.
+    /// Frames that were discarded because they did not fit into one buffer.
     pub too_long: u64,
     /// Descriptors in which the device wrote impossible values.
     pub bad_descriptors: u64,
@@ -49,14 +50,15 @@ pub struct Received<'a> {
 }
 
 impl Received<'_> {
-    /// Length of the frame in bytes, at most that of a buffer.
+    /// Returns the length of the frame in bytes, at most the size of a buffer.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a length, not a collection")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The hash over addresses and ports; `None` if the device did not compute one.
+    /// Returns the hash that the device computed over addresses and ports; `None` if it computed
+    /// none.
     #[must_use]
     pub fn hash(&self) -> Option<u32> {
         self.hash

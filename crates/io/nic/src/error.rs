@@ -32,13 +32,13 @@ pub enum NicError {
         /// The values that are allowed, as text.
         right: String,
     },
-    /// The device cannot be taken from the kernel.
+    /// The card cannot be taken from the kernel's driver.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The system refuses memory, a BAR or a descriptor.
+    /// The kernel refuses memory, a BAR or a descriptor.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// The device does not complete a reset.
+    /// The device does not complete a reset in time.
     #[error("the device does not become ready after a reset")]
     Reset,
     /// The device does not start its rings, or has none.

@@ -20,7 +20,7 @@ use crate::driver::{Counts, Link, Received, Settings};
 use crate::error::NicError;
 use crate::registers::Registers;
 
-/// An Intel device that has a driver here.
+/// A model of Intel's Ethernet controllers that this crate can drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// The 82574.
@@ -32,7 +32,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// The model with this PCI device id; `None` if there is no driver for it.
+    /// Returns the model with this PCI device id; `None` if this crate has no driver for it.
     #[must_use]
     pub fn of(device: u16) -> Option<Model> {
         match device {
@@ -44,7 +44,7 @@ impl Model {
         }
     }
 
-    /// Name of the driver.
+    /// Returns the name of the model's driver.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Model {
         }
     }
 
-    /// Largest number of pairs of rings.
+    /// Returns the largest number of queues of the model, each a pair of rings.
     #[must_use]
     pub fn queues_max(self) -> usize {
         match self {
@@ -104,7 +104,8 @@ struct Place {
 
 type Places = [Place];
 
-/// An Intel device and its rings.
+/// An Intel Ethernet controller that this process drives, with its rings. `R` gives access to its
+/// registers.
 #[derive(Debug)]
 pub struct Intel<R> {
     model: Model,
@@ -201,13 +202,13 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// The model of the device.
+    /// Returns the model of the device.
     #[must_use]
     pub fn model(&self) -> Model {
         self.model
     }
 
-    /// Stops the device: from here on it neither reads nor writes memory.
+    /// Stops the device: from now on it neither reads nor writes memory.
     pub fn stop(&mut self) {
         match self.model {
             Model::E1000e => e1000e::reset(&self.registers),
@@ -216,13 +217,13 @@ impl<R: Registers> Intel<R> {
         };
     }
 
-    /// The MAC address of the device.
+    /// Returns the MAC address of the device.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// The state of the link. It reads a register, so do not call it for each burst.
+    /// Returns the state of the link. It reads a register, so do not call it for each burst.
     pub fn link(&self) -> Link {
         match self.model {
             Model::Ixgbe => ixgbe::link(&self.registers),
@@ -230,8 +231,8 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// Whether the device is still set to receive. It is not if another program has reset it, such
-    /// as the kernel by the sysfs file `reset`. It reads a register.
+    /// Whether the device is still set to receive. It is not if another program has reset it, for
+    /// instance by writing the sysfs file `reset`. The call reads a register.
     #[must_use]
     pub fn is_running(&self) -> bool {
         match self.model {
@@ -240,7 +241,8 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// Adds what the device has counted since the last call to `counts`. It reads registers.
+    /// Adds the errors that the device has counted since the last call to `counts`. The call reads
+    /// registers.
     pub fn count(&self, counts: &mut Counts) {
         let (missed, wrong) = match self.model {
             Model::Ixgbe => ixgbe::missed_and_wrong(&self.registers),
@@ -281,7 +283,7 @@ impl<R: Registers> Intel<R> {
         self.send[queue].put(&self.memory, frame);
     }
 
-    /// Longest frame that can be put, in bytes.
+    /// Returns the longest frame that can be put, in bytes.
     #[must_use]
     pub fn frame_bytes_max(&self) -> usize {
         self.send[0]
@@ -298,7 +300,8 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// Number of frames that the device had not sent at the last check.
+    /// Returns the number of frames in the queue that the device had not sent when the driver last
+    /// checked.
     #[must_use]
     pub fn in_flight(&self, queue: usize) -> usize {
         self.send[queue].in_flight()

@@ -10,18 +10,19 @@ use crate::registers::{Access, Bar};
 use crate::vfio::{self, Line, VfioDevice};
 use crate::virtio::{self, VirtioPci, net::VirtioNet};
 
-/// Configuration of a card.
+/// Configuration of a card, as the caller of [`Nic::open`] chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NicConfig {
     /// MTU: longest IP packet in bytes, 68 to [`MTU_MAX`].
     pub mtu: usize,
     /// Number of descriptors of each ring: 64 to 4096, a power of two.
     pub ring: u16,
-    /// Number of pairs of rings, from 1 to the number that the device has.
+    /// Number of queues (pairs of a receive ring and a send ring), from 1 to the number that the
+    /// device has.
     pub queues: usize,
     /// Whether the card also receives frames for other stations.
     pub is_promiscuous: bool,
-    /// How the device is accessed.
+    /// Whether the process accesses the device through sysfs or VFIO.
     pub way: Way,
     /// Whether to take the card even if routes of this system use it.
     pub is_forced: bool,
@@ -104,7 +105,7 @@ impl Kind {
     }
 }
 
-/// Name of the driver for a device; `None` if this crate has none.
+/// Returns the name of the driver for a device; `None` if this crate has none.
 #[must_use]
 pub fn driver_for(device: &PciDevice) -> Option<&'static str> {
     Kind::of(device).map(Kind::name)
@@ -211,13 +212,13 @@ impl Nic {
         })
     }
 
-    /// The PCI address of the card.
+    /// Returns the PCI address of the card.
     #[must_use]
     pub fn address(&self) -> &str {
         self.holding.address()
     }
 
-    /// Name of this crate's driver for the card.
+    /// Returns the name of this crate's driver for the card.
     #[must_use]
     pub fn driver(&self) -> &'static str {
         match &self.driver {
@@ -226,13 +227,13 @@ impl Nic {
         }
     }
 
-    /// How the card is accessed: [`Way::Sysfs`] or [`Way::Vfio`].
+    /// Returns how the process accesses the card: [`Way::Sysfs`] or [`Way::Vfio`].
     #[must_use]
     pub fn way(&self) -> Way {
         self.holding.way()
     }
 
-    /// The MAC address of the card.
+    /// Returns the MAC address of the card.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         match &self.driver {
@@ -241,13 +242,13 @@ impl Nic {
         }
     }
 
-    /// Number of pairs of rings.
+    /// Returns the number of queues of the card, each a pair of a receive ring and a send ring.
     #[must_use]
     pub fn queues(&self) -> usize {
         self.queues
     }
 
-    /// Longest frame that can be sent, in bytes without FCS.
+    /// Returns the length of the longest frame that can be sent, in bytes without FCS.
     #[must_use]
     pub fn frame_bytes_max(&self) -> usize {
         match &self.driver {
@@ -256,7 +257,7 @@ impl Nic {
         }
     }
 
-    /// The state of the link. It asks the device, so do not call it for each burst.
+    /// Returns the state of the card's link. It asks the device, so do not call it for each burst.
     #[must_use]
     pub fn link(&self) -> Link {
         match &self.driver {
@@ -265,7 +266,8 @@ impl Nic {
         }
     }
 
-    /// The counts since the card was opened. It asks the device, so do not call it for each burst.
+    /// Returns the error counters since the card was opened. It asks the device, so do not call it
+    /// for each burst.
     pub fn counts(&mut self) -> Counts {
         if let Driver::Intel(intel) = &self.driver {
             intel.count(&mut self.counts);
@@ -273,7 +275,8 @@ impl Nic {
         self.counts
     }
 
-    /// Whether the device must be reset before it can be used further.
+    /// Whether the device has failed, so that the caller must call [`Nic::reset`] before it uses
+    /// the card further.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         match &self.driver {
@@ -293,7 +296,8 @@ impl Nic {
         }
     }
 
-    /// Passes at most `max` received frames of a queue to `take`, until `take` returns false.
+    /// Passes at most `max` frames that a queue has received to `take`, until `take` returns false.
+    /// Does not wait for frames.
     ///
     /// # Panics
     /// There is no such queue.
@@ -305,7 +309,7 @@ impl Nic {
         }
     }
 
-    /// Number of frames that a queue accepts now.
+    /// Returns the number of frames that a queue accepts now.
     ///
     /// # Panics
     /// There is no such queue.
@@ -343,7 +347,8 @@ impl Nic {
         }
     }
 
-    /// Number of frames that the device had not sent at the last check.
+    /// Returns the number of frames in the queue that the device had not sent when the driver last
+    /// checked.
     #[must_use]
     pub fn in_flight(&self, queue: usize) -> usize {
         match &self.driver {

@@ -11,30 +11,31 @@ pub type PciAddress = String;
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// The directory of a device in sysfs.
+/// Returns the sysfs directory of the device with this PCI address.
 #[must_use]
 pub fn device_directory(address: &str) -> PathBuf {
     Path::new(DEVICES).join(address)
 }
 
-/// Properties of a PCI device, as sysfs shows them.
+/// Properties of a PCI device, as sysfs shows them when they are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciDevice {
-    /// Its PCI address.
+    /// PCI address of the device.
     pub address: PciAddress,
-    /// PCI id of its vendor.
+    /// PCI vendor id of the device.
     pub vendor: u16,
-    /// PCI id of the device; the vendor assigns it.
+    /// PCI device id, which the vendor assigns.
     pub device: u16,
     /// The kernel driver that the device is bound to; `None` if it is unbound.
     pub driver: Option<String>,
-    /// The network interface that this driver has created; `None` if it has created no interface.
+    /// Name of the network interface that the device's kernel driver has created; `None` if it has
+    /// created none.
     pub interface: Option<String>,
-    /// Whether an IOMMU translates its memory accesses.
+    /// Whether an IOMMU translates the device's memory accesses.
     pub has_iommu: bool,
 }
 
-/// The network cards of this system, sorted by address. A system without PCI has none.
+/// Finds the network cards of this system, sorted by PCI address. A system without PCI has none.
 ///
 /// # Errors
 /// sysfs cannot be read.
@@ -82,7 +83,8 @@ fn id_of(path: &Path, file: &str) -> Option<u32> {
     u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// Addresses of the devices with this vendor and device id, sorted. A system without PCI has none.
+/// Finds the devices with this vendor id and device id (`wanted`, as sysfs writes them), sorted by
+/// PCI address. A system without PCI has none.
 ///
 /// # Errors
 /// sysfs cannot be read.
@@ -210,7 +212,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
         .map_err(|e| file_error(path, &e))
 }
 
-/// Adds the path of a file to an error.
+/// Makes an error with the same kind as `error` and a text that names the file.
 #[must_use]
 pub fn file_error(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))

@@ -16,27 +16,27 @@ use crate::vfio::VfioDevice;
 /// The 32-bit registers of a device. Drivers use this trait, so that tests can replace the device
 /// by a model.
 pub trait Registers {
-    /// Reads the register at an offset.
+    /// Reads the register at byte offset `at`.
     fn read(&self, at: u32) -> u32;
 
-    /// Writes the register at an offset.
+    /// Writes `value` to the register at byte offset `at`.
     fn write(&self, at: u32, value: u32);
 
-    /// Sets bits of the register at an offset.
+    /// Sets the bits of `bits` in the register at byte offset `at`; the other bits stay.
     fn set(&self, at: u32, bits: u32) {
         self.write(at, self.read(at) | bits);
     }
 
-    /// Clears bits of the register at an offset.
+    /// Clears the bits of `bits` in the register at byte offset `at`; the other bits stay.
     fn clear(&self, at: u32, bits: u32) {
         self.write(at, self.read(at) & !bits);
     }
 }
 
-/// How the kernel makes a device accessible to this process.
+/// The kernel's interface through which this process accesses a device.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
-    /// Through the files of its sysfs directory.
+    /// Through the files in the device's sysfs directory, which is given.
     Sysfs(&'a Path),
     /// Through VFIO.
     Vfio(&'a VfioDevice),
@@ -79,7 +79,7 @@ impl Access<'_> {
     }
 }
 
-/// BAR 0 of a device that has all its registers there.
+/// The registers of a device that has all of them in BAR 0, mapped into this process.
 #[derive(Clone, Debug)]
 pub struct Bar(Arc<Mapping>);
 

@@ -38,10 +38,10 @@ pub enum Line {
     Msix = 2,
 }
 
-/// A BAR or the configuration space, as a range of the device's file.
+/// Where a BAR or the configuration space is in the file of a VFIO device.
 #[derive(Debug, Clone, Copy)]
 pub struct Region {
-    /// Offset of the region in the file.
+    /// Offset of the region in the device's file, in bytes.
     pub offset: u64,
     /// Size of the region in bytes.
     pub bytes: u64,
@@ -96,7 +96,7 @@ impl VfioDevice {
         Ok(vfio)
     }
 
-    /// The eventfd that becomes readable when the device interrupts.
+    /// Returns the eventfd that becomes readable when the device interrupts.
     #[must_use]
     pub fn interrupt(&self) -> &EventFd {
         &self.interrupt
@@ -123,7 +123,8 @@ impl VfioDevice {
         Ok(config)
     }
 
-    /// Range of a region in the device's file. A BAR's number is the index of its region.
+    /// Returns where the region is in the device's file. The index of a BAR's region is the number
+    /// of the BAR.
     ///
     /// # Errors
     /// The device has no such region.
@@ -140,7 +141,7 @@ impl VfioDevice {
         })
     }
 
-    /// Writes a word to a region, also if the region cannot be mapped.
+    /// Writes a 32-bit word at byte `offset` of a region, also if the region cannot be mapped.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -21,10 +21,10 @@ use crate::vfio::VfioDevice;
 /// `VIRTIO_F_VERSION_1`, the feature that distinguishes modern devices.
 pub const VERSION_1: u64 = 1 << 32;
 
-/// Device addresses of the parts of a ring.
+/// Addresses of the three parts of a virtio ring, as the device sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingAddresses {
-    /// Number of descriptors.
+    /// Number of descriptors of the ring.
     pub size: u16,
     /// Address of the descriptor table.
     pub descriptors: u64,
@@ -34,7 +34,7 @@ pub struct RingAddresses {
     pub device: u64,
 }
 
-/// A virtio PCI device and its registers. (VIRTIO 1.2 §4.1.4)
+/// A modern virtio device on the PCI bus, with access to its registers. (VIRTIO 1.2 §4.1.4)
 #[derive(Debug)]
 pub struct VirtioPci {
     address: PciAddress,
@@ -113,13 +113,13 @@ impl VirtioPci {
         })
     }
 
-    /// The PCI address of the device.
+    /// Returns the PCI address of the device.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Resets the device: it stops and forgets its rings.
+    /// Resets the device: the device stops and forgets its rings.
     ///
     /// # Errors
     /// `TimedOut` if it does not complete the reset.
@@ -141,7 +141,7 @@ impl VirtioPci {
         Ok(())
     }
 
-    /// Largest number of descriptors of a ring; 0 if there is no such ring.
+    /// Returns the largest number of descriptors that a ring may have; 0 if there is no such ring.
     #[must_use]
     pub fn ring_size(&self, ring: usize) -> u16 {
         self.common.write_u16(QUEUE_SELECT, ring as u16);
@@ -230,13 +230,15 @@ impl VirtioPci {
         self.notify.write_u16(self.notify_at[ring], ring as u16);
     }
 
-    /// The event that the device's interrupt signals; `None` through sysfs.
+    /// Returns the eventfd that the device's interrupt signals; `None` if the device is accessed
+    /// through sysfs, which has no interrupts.
     #[must_use]
     pub fn signal(&self) -> Option<&EventFd> {
         self.vfio.as_ref().map(VfioDevice::interrupt)
     }
 
-    /// Clears an interrupt, so that the next one wakes this side again.
+    /// Clears a pending interrupt: resets its eventfd and unmasks the interrupt, so that the next
+    /// interrupt wakes this side again.
     pub fn silence(&self) {
         let Some(vfio) = &self.vfio else { return };
         if vfio.interrupt().drain() > 0 {
@@ -246,7 +248,7 @@ impl VirtioPci {
         }
     }
 
-    /// A byte of the device-specific configuration; 0 beyond its end.
+    /// Returns the byte at offset `at` of the device-specific configuration; 0 beyond its end.
     #[must_use]
     pub fn config(&self, at: usize) -> u8 {
         if at < self.specific.len() {

@@ -19,7 +19,7 @@ const DATA: usize = 4096;
 /// Size in bytes of the length field in front of each message.
 pub const BARE_LENGTH_BYTES: usize = 8;
 
-/// Bytes of shared memory that a bare ring of the given capacity needs.
+/// Returns the number of bytes of shared memory that a bare ring of the given capacity needs.
 #[must_use]
 pub const fn bare_region_bytes(capacity: usize) -> usize {
     DATA + capacity
@@ -72,7 +72,7 @@ impl Bare {
     }
 }
 
-/// The sending end.
+/// The sending end of a bare ring. Exactly one may exist per ring.
 #[derive(Debug)]
 pub struct BareSender {
     ring: Bare,
@@ -94,7 +94,7 @@ impl BareSender {
         })
     }
 
-    /// Copies a message into the ring. Returns `false` if the ring is full.
+    /// Copies a message into the ring; the call does not wait. Returns `false` if the ring is full.
     ///
     /// # Panics
     /// The message is longer than the ring can ever hold.
@@ -127,13 +127,14 @@ impl BareSender {
         true
     }
 
-    /// Announces that no more messages follow.
+    /// Announces that no more messages follow; the receiver then gets [`BareArrival::Closed`].
     pub fn close(&mut self) {
         self.ring.closed().store(1, Ordering::Release);
     }
 }
 
-/// The result of a read from a bare ring.
+/// The result of [`BareReceiver::try_recv`]: a message, no message yet, or the end. A bare ring
+/// does not check its peer, so no result reports a faulty message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BareArrival {
     /// A message was copied into the buffer; it has this many bytes.
@@ -144,7 +145,7 @@ pub enum BareArrival {
     Closed,
 }
 
-/// The receiving end.
+/// The receiving end of a bare ring. Exactly one may exist per ring.
 #[derive(Debug)]
 pub struct BareReceiver {
     ring: Bare,
@@ -167,7 +168,8 @@ impl BareReceiver {
         })
     }
 
-    /// Bytes of further messages that this end has already seen in the ring.
+    /// Returns the bytes of further messages, with their length fields, that this end already knows
+    /// to be in the ring without reading shared memory.
     #[must_use]
     pub fn known_bytes(&self) -> u64 {
         self.tail_seen - self.head
@@ -181,7 +183,7 @@ impl BareReceiver {
         }
     }
 
-    /// Copies the next message out of the ring.
+    /// Copies the next message out of the ring into `buffer`; the call does not wait.
     ///
     /// # Panics
     /// The message is longer than the buffer or the ring.

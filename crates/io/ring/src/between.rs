@@ -40,7 +40,7 @@ pub fn queue<T: Send>(places: usize) -> (Sender<T>, Receiver<T>) {
     (sender, receiver)
 }
 
-/// The sending end of a queue.
+/// The sending end of a queue between two threads.
 #[derive(Debug)]
 pub struct Sender<T> {
     queue: Arc<Queue<T>>,
@@ -51,7 +51,7 @@ pub struct Sender<T> {
     is_open: bool,
 }
 
-/// The receiving end of a queue.
+/// The receiving end of a queue between two threads.
 #[derive(Debug)]
 pub struct Receiver<T> {
     queue: Arc<Queue<T>>,
@@ -110,7 +110,7 @@ impl<T> Queue<T> {
 }
 
 impl<T> Sender<T> {
-    /// Number of free places: at least this many values can be sent now.
+    /// Returns the number of free places: at least this many values can be sent now.
     #[must_use]
     #[inline]
     pub fn room(&mut self) -> usize {
@@ -153,8 +153,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Closes this end. Returns how many remaining values it dropped. That is 0 while the other end
-    /// is open, because that end may still receive them.
+    /// Closes this end. Returns how many of the values that nobody can receive any more it dropped.
+    /// The result is 0 while the other end is open, because that end may still receive them.
     pub fn close(mut self) -> usize {
         self.is_open = false;
         self.queue.close()
@@ -179,7 +179,7 @@ impl<T> Drop for Sending<'_, T> {
 }
 
 impl<T> Receiver<T> {
-    /// Number of values that wait: at least this many can be received now.
+    /// Returns the number of values that wait: at least this many can be received now.
     #[must_use]
     #[inline]
     pub fn waiting(&mut self) -> usize {
@@ -262,20 +262,20 @@ impl<T> Drop for Receiver<T> {
 pub struct SleepFlag(AtomicU32);
 
 impl SleepFlag {
-    /// Creates the flag of a thread that is awake.
+    /// Makes the flag of a thread that is awake.
     #[must_use]
     pub fn new() -> SleepFlag {
         SleepFlag::default()
     }
 
-    /// Sets the flag. The thread is about to sleep and must look for work once more after this
-    /// call.
+    /// Sets the flag: the thread is about to sleep. After this call it must look for work once more
+    /// before it sleeps.
     pub fn announce(&self) {
         self.0.store(1, Ordering::Relaxed);
         fence_full();
     }
 
-    /// Clears the flag, because the thread is awake again.
+    /// Clears the flag: the thread is awake again.
     pub fn withdraw(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -290,8 +290,8 @@ impl SleepFlag {
         self.must_ring_unordered()
     }
 
-    /// Like [`SleepFlag::must_ring`] without the fence. It loses wake-ups, and the loom models must
-    /// detect that.
+    /// Like [`SleepFlag::must_ring`], but without the memory fence. It loses wake-ups; it exists to
+    /// test that the loom models detect that.
     #[doc(hidden)]
     #[must_use]
     #[inline]

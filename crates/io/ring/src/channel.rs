@@ -16,17 +16,17 @@ use carina_sys::{Doorbell, Memory};
 
 use crate::{Consumer, Producer, RingMap, State, WakeMode, region_bytes};
 
-/// One end of a channel.
+/// One of the two ends of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The end that writes ring 0.
+    /// The end that writes ring 0 and reads ring 1.
     A,
-    /// The end that writes ring 1.
+    /// The end that writes ring 1 and reads ring 0.
     B,
 }
 
 impl Side {
-    /// The other end.
+    /// Returns the other end.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -35,7 +35,7 @@ impl Side {
         }
     }
 
-    /// Number of the ring that this end writes: 0 or 1.
+    /// Returns the number of the ring that this end writes: 0 or 1.
     #[must_use]
     pub fn tx_ring(self) -> usize {
         match self {
@@ -44,7 +44,7 @@ impl Side {
         }
     }
 
-    /// The end that writes the ring of this number; `None` for a number other than 0 and 1.
+    /// Returns the end that writes the ring of this number; `None` for a number other than 0 and 1.
     #[must_use]
     pub fn from_tx_ring(ring: usize) -> Option<Self> {
         match ring {
@@ -88,7 +88,7 @@ impl ChannelMemory {
         })
     }
 
-    /// Capacity of each ring in bytes.
+    /// Returns the capacity of each of the two rings in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -139,19 +139,20 @@ impl ChannelMemory {
         self.tx_doorbells[survivor].signal();
     }
 
-    /// The state of the stream that `side` writes.
+    /// Returns the state of the stream that `side` writes: open, closed or failed.
     #[must_use]
     pub fn state(&self, side: Side) -> State {
         self.rings[side.tx_ring()].state()
     }
 }
 
-/// One end of a channel, ready to use.
+/// One end of a channel, opened in this process: a ring to write, a ring to read, and the doorbells
+/// of both.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Writes to the peer.
+    /// Writing end of the ring to the peer.
     pub tx: Producer,
-    /// Reads from the peer.
+    /// Reading end of the ring from the peer.
     pub rx: Consumer,
     /// Doorbell that the peer rings when `rx` is armed and the peer has published records.
     pub my_rx_doorbell: Doorbell,
@@ -190,7 +191,7 @@ impl Endpoint {
         })
     }
 
-    /// Publishes the committed records, and wakes the peer if it sleeps.
+    /// Makes the committed records visible to the peer, and wakes the peer if it sleeps.
     #[inline]
     pub fn publish(&mut self) {
         if self.tx.publish() {
@@ -198,7 +199,7 @@ impl Endpoint {
         }
     }
 
-    /// Releases everything that was read, and wakes the peer if it waits for the room.
+    /// Releases the room of everything that was read, and wakes the peer if it waits for that room.
     #[inline]
     pub fn release(&mut self) {
         if self.rx.release() {
@@ -206,7 +207,7 @@ impl Endpoint {
         }
     }
 
-    /// Like [`Endpoint::release`], but only when enough has gathered: see
+    /// Like [`Endpoint::release`], but only when enough room has gathered: see
     /// [`Consumer::release_lazily`].
     #[inline]
     pub fn release_lazily(&mut self) {

@@ -94,20 +94,20 @@ impl Consumer {
         }
     }
 
-    /// Bytes of data that the ring holds.
+    /// Returns the size of the ring's data area in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.map.capacity()
     }
 
-    /// The memory of the ring.
+    /// Returns the mapped memory of the ring.
     #[must_use]
     pub fn map(&self) -> &Arc<RingMap> {
         &self.map
     }
 
-    /// Reads the next piece and steps over it; `None` if the ring is empty. The piece keeps its
-    /// room until it is released. Any number of pieces may be held.
+    /// Reads the next piece and steps over it; `None` if the ring is empty. The call does not wait.
+    /// The piece keeps its room in the ring until it is released. Any number of pieces may be held.
     ///
     /// # Errors
     /// [`Corrupt`]; the ring is then no longer usable.
@@ -235,7 +235,8 @@ impl Consumer {
         false
     }
 
-    /// Releases the room of this lease and of all pieces before it.
+    /// Releases the room of `lease` and of all pieces before it. `true` means that the producer
+    /// waits for this much room; the caller must ring its space doorbell.
     #[must_use = "a waiting producer must be woken"]
     pub fn release_upto(&mut self, lease: &Lease) -> bool {
         self.release_to(lease.end())
@@ -272,19 +273,22 @@ impl Consumer {
         self.producer_waits()
     }
 
-    /// Bytes read since the start of the stream, record headers and padding included.
+    /// Returns the number of bytes read since the start of the stream, record headers and padding
+    /// included.
     #[must_use]
     pub fn consumed(&self) -> u64 {
         self.read
     }
 
-    /// Bytes released since the start of the stream.
+    /// Returns the number of bytes released since the start of the stream, record headers and
+    /// padding included.
     #[must_use]
     pub fn released(&self) -> u64 {
         self.released
     }
 
-    /// Bytes published but not read.
+    /// Returns the number of bytes that were published and not read, record headers and padding
+    /// included.
     ///
     /// # Errors
     /// [`Corrupt`]: the producer broke the rules. An error is reported instead of an empty ring.
@@ -300,8 +304,8 @@ impl Consumer {
         self.state
     }
 
-    /// The final state, once the producer has closed the stream and everything was read; `None`
-    /// before.
+    /// Returns the final state of the stream, once the producer has closed the stream and
+    /// everything was read; `None` before.
     ///
     /// # Errors
     /// As for [`Consumer::next`].
@@ -337,7 +341,7 @@ impl Consumer {
         asleep
     }
 
-    /// Cancels [`Consumer::arm`].
+    /// Cancels [`Consumer::arm`]: the producer need not ring.
     #[inline]
     pub fn disarm(&mut self) {
         if self.armed {

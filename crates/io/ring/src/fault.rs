@@ -1,6 +1,6 @@
 //! Faults of the peer of a ring, and reasons for which a producer refuses a piece.
 
-/// The peer broke the rules of the ring. The ring is no longer usable.
+/// How the peer broke the rules of the ring. The ring is no longer usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -60,7 +60,8 @@ pub enum Corrupt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// The ring has too little room until the consumer releases some.
+    /// The ring has too little free room now; a later attempt may succeed, when the consumer has
+    /// released some.
     #[error("ring is full")]
     Full,
     /// The piece is too long for this ring even when the ring is empty.

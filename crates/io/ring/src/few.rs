@@ -14,7 +14,7 @@ pub struct Few {
 }
 
 impl Few {
-    /// Largest number of bytes.
+    /// Largest number of bytes that a value holds.
     pub const MAX: usize = 16;
 
     /// Creates the value from the `len` lowest bytes of a number, the lowest first.
@@ -37,7 +37,7 @@ impl Few {
         (8..=Few::MAX).contains(&len)
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes, 8 to 16.
     #[expect(clippy::len_without_is_empty, reason = "there are 8 at least")]
     #[inline]
     #[must_use]
@@ -45,7 +45,7 @@ impl Few {
         self.len
     }
 
-    /// The bytes, at the start of an array that is otherwise zero.
+    /// Returns the bytes, at the start of an array that is otherwise zero.
     #[must_use]
     pub fn bytes(&self) -> [u8; Few::MAX] {
         let mut bytes = [0; Few::MAX];

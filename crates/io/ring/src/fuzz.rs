@@ -20,8 +20,8 @@ const HEAD: usize = 0x180;
 const PRODUCER_ARMED: usize = 0x200;
 const PRODUCER_WANT: usize = 0x208;
 
-/// Runs one script. The consumer reads a ring whose producer is the script, and the producer writes
-/// a ring whose consumer is the script.
+/// Plays one script of the fuzzer. The consumer reads a ring whose producer is the script, and the
+/// producer writes a ring whose consumer is the script.
 ///
 /// # Panics
 /// One of the ends exceeds a bound that it must keep whatever the peer does.

@@ -80,8 +80,9 @@ impl Lease {
         Some(sdu)
     }
 
-    /// A view of `len` bytes at offset `at` of memory that is not a ring ([`RingMap::foreign`]).
-    /// While the lease is used, the writer of the memory must not change these bytes.
+    /// Makes a lease of `len` bytes at offset `at` of memory that is not a ring
+    /// ([`RingMap::foreign`]). While the lease is used, the writer of the memory must not change
+    /// these bytes.
     ///
     /// # Panics
     /// The range is not within the memory.
@@ -102,7 +103,7 @@ impl Lease {
         }
     }
 
-    /// Number of bytes in view: the payload without what was cut off.
+    /// Returns the number of bytes in view: the payload without the parts that were cut off.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -123,19 +124,22 @@ impl Lease {
         self.more
     }
 
-    /// Index of the record in the ring. All records before it were read earlier.
+    /// Returns the index of the record in the ring: the bytes of the stream before it. All records
+    /// before it were read earlier.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Index behind the record, for [`Consumer::release_to`](crate::Consumer::release_to).
+    /// Returns the index behind the record, for
+    /// [`Consumer::release_to`](crate::Consumer::release_to).
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Bytes of ring that the record takes, including what was cut off from the view.
+    /// Returns the bytes of ring that the record takes, including the parts that were cut off from
+    /// the view.
     #[must_use]
     pub fn cost(&self) -> u64 {
         self.end.wrapping_sub(self.start)
@@ -160,7 +164,7 @@ impl Lease {
         self.len = self.len.min(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// Copies the view to the start of `to`. Returns how many bytes fitted.
+    /// Copies the view to the start of `to`, as many bytes as fit. Returns how many were copied.
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let bytes = self.len().min(to.len());
         self.copy_range(0, &mut to[..bytes]);
@@ -201,8 +205,9 @@ impl Lease {
         unsafe { append(self.range(0, self.len()), to, self.len()) }
     }
 
-    /// Address of the first byte in view. The peer may write there at any time: read through the
-    /// pointer only with volatile accesses or in the kernel, and never create a reference.
+    /// Returns the address of the first byte in view. The peer may write there at any time: read
+    /// through the pointer only with volatile accesses or in the kernel, and never create a
+    /// reference.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.map.data(self.at)
@@ -242,7 +247,7 @@ impl<'a> PieceRef<'a> {
         }
     }
 
-    /// Length of the payload in bytes.
+    /// Returns the length of the payload in bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -263,7 +268,7 @@ impl<'a> PieceRef<'a> {
         self.more
     }
 
-    /// Copies the payload to the start of `to`. Returns how many bytes fitted.
+    /// Copies the payload to the start of `to`, as many bytes as fit. Returns how many were copied.
     #[inline]
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let bytes = self.len().min(to.len());
@@ -293,7 +298,7 @@ impl<'a> PieceRef<'a> {
         unsafe { append(self.from, to, self.len()) }
     }
 
-    /// Address of the first byte; see [`Lease::as_ptr`].
+    /// Returns the address of the first byte; see [`Lease::as_ptr`].
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.from

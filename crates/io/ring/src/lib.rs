@@ -63,10 +63,10 @@ pub use crate::producer::{Producer, Slot};
 pub use crate::sdus::Sdus;
 pub use crate::stretch::{Run, Stretch};
 
-/// Size in bytes of the header in front of each payload.
+/// Size in bytes of the header in front of the payload of each record.
 pub const RECORD_HEADER_BYTES: usize = 8;
 
-/// Bytes of ring that a piece of `len` bytes takes: header, payload and padding.
+/// Returns the bytes of ring that a piece of `len` bytes takes: header, payload and padding.
 #[must_use]
 pub const fn record_cost(len: usize) -> usize {
     RECORD_HEADER_BYTES + len.next_multiple_of(8)
@@ -82,7 +82,8 @@ pub enum WakeMode {
     /// global expedited barrier. Both processes must have called `carina_sys::membarrier_register`
     /// successfully.
     Light,
-    /// No barrier at either end. It loses wake-ups, and the loom models must detect that.
+    /// No barrier at either end. This mode loses wake-ups; it exists to test that the loom models
+    /// detect that.
     #[cfg(feature = "loom")]
     Unordered,
 }

@@ -11,10 +11,10 @@ use carina_sys::{Mapping, PAGE_BYTES};
 use crate::fault::Corrupt;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
-/// Size in bytes of the header page in front of the data.
+/// Size in bytes of the header page in front of a ring's data.
 pub const HEADER_BYTES: usize = 4096;
 
-/// Bytes that one ring takes in its file: header page and data.
+/// Returns the bytes that one ring takes in its file: header page and data.
 #[must_use]
 pub const fn region_bytes(capacity: usize) -> usize {
     HEADER_BYTES + capacity
@@ -93,14 +93,15 @@ impl RingMap {
         Ok(Self { mapping, capacity })
     }
 
-    /// The memory: a header page, then the data twice.
+    /// Returns the mapping: a header page, then the data of the ring twice in a row.
     #[cfg(not(feature = "loom"))]
     #[must_use]
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 
-    /// Whether a page of the memory is lost, so that the ring must be given up.
+    /// Whether a page of the memory is lost, because the file was truncated or its file system is
+    /// full. The ring must then be given up.
     #[cfg(not(feature = "loom"))]
     #[must_use]
     #[inline]
@@ -143,13 +144,13 @@ impl RingMap {
             .store(self.capacity as u32, Ordering::Release);
     }
 
-    /// Bytes of data that the ring holds, record headers included.
+    /// Returns the size of the ring's data area in bytes; record headers take a part of it.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// The state that the producer last set. Unknown values read as [`State::Failed`].
+    /// Returns the state that the producer last set. Unknown values read as [`State::Failed`].
     #[must_use]
     pub fn state(&self) -> State {
         match self.lines().producer.state.load(Ordering::Acquire) {

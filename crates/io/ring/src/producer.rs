@@ -82,31 +82,31 @@ impl Producer {
         }
     }
 
-    /// Bytes of data that the ring holds.
+    /// Returns the size of the ring's data area in bytes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.map.capacity()
     }
 
-    /// Longest payload of one piece, in bytes.
+    /// Returns the longest payload of one piece, in bytes.
     #[must_use]
     pub fn len_max(&self) -> usize {
         self.map.capacity() - RECORD_HEADER_BYTES
     }
 
-    /// The memory of the ring.
+    /// Returns the mapped memory of the ring.
     #[must_use]
     pub fn map(&self) -> &Arc<RingMap> {
         &self.map
     }
 
-    /// Bytes of ring that a piece of `len` bytes takes.
+    /// Returns the bytes of ring that a piece of `len` bytes takes: header, payload and padding.
     #[must_use]
     pub fn record_cost(&self, len: usize) -> usize {
         record_cost(len)
     }
 
-    /// Free bytes of the ring.
+    /// Returns the number of free bytes in the ring, which headers and padding also need.
     ///
     /// # Errors
     /// [`Corrupt`]: the consumer broke the rules. An error is reported instead of a full ring, for
@@ -116,7 +116,8 @@ impl Producer {
         Ok(self.free_known())
     }
 
-    /// Bytes committed since the start of the stream, record headers and padding included.
+    /// Returns the bytes committed since the start of the stream, record headers and padding
+    /// included.
     #[must_use]
     pub fn committed(&self) -> u64 {
         self.tail
@@ -259,7 +260,7 @@ impl Producer {
         asleep
     }
 
-    /// Cancels [`Producer::arm_space`].
+    /// Cancels [`Producer::arm_space`]: the consumer need not ring.
     pub fn disarm(&mut self) {
         if self.armed {
             self.map
@@ -325,7 +326,7 @@ pub struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// Number of reserved bytes.
+    /// Returns the number of reserved payload bytes.
     #[must_use]
     #[expect(
         clippy::len_without_is_empty,
@@ -366,13 +367,16 @@ impl Slot<'_> {
         unsafe { copy(from, to, bytes) }
     }
 
-    /// Address of the first payload byte. [`Slot::len`] bytes may be written there until commit.
+    /// Returns the address of the first payload byte. [`Slot::len`] bytes may be written there
+    /// until the slot is committed.
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.producer.map.data(self.producer.tail.wrapping_add(8))
     }
 
-    /// Adds the piece to the stream. Bytes that were never written keep their previous contents.
+    /// Adds the piece to the stream; the consumer sees it after [`Producer::publish`]. `more`:
+    /// further pieces of the same SDU follow. Bytes that were never written keep their previous
+    /// contents.
     #[inline]
     pub fn commit(self, more: bool) {
         let len = self.len;

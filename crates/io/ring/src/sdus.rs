@@ -3,12 +3,12 @@
 use crate::map::RingMap;
 use crate::{RECORD_HEADER_BYTES, record_cost};
 
-/// Number and lengths of SDUs that lie one after the other.
+/// Number and lengths of whole SDUs that lie one after the other in a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sdus {
     /// Number of SDUs.
     pub count: u32,
-    /// Bytes of ring that the SDUs take, with headers and padding.
+    /// Bytes of ring that the SDUs take, with record headers and padding.
     pub cost: u32,
     /// Sum of the SDUs' lengths in bytes.
     pub bytes: u32,

@@ -20,7 +20,7 @@ impl<'a> Stretch<'a> {
         Self { tail, to, len }
     }
 
-    /// Bytes of room.
+    /// Returns the number of reserved bytes.
     #[must_use]
     #[expect(
         clippy::len_without_is_empty,
@@ -30,8 +30,8 @@ impl<'a> Stretch<'a> {
         self.len
     }
 
-    /// Address of the first byte of the room. [`Stretch::len`] bytes may be written there until
-    /// commit.
+    /// Returns the address of the first reserved byte. [`Stretch::len`] bytes may be written there
+    /// until the stretch is committed.
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.to
@@ -102,20 +102,21 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Number of bytes; never 0.
+    /// Returns the number of bytes; never 0.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a run is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Offset in the ring's data at which the bytes begin. They may wrap to the start of the data.
+    /// Returns the offset in the ring's data at which the bytes begin. They may wrap to the start
+    /// of the data.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Address of the first byte. [`Run::len`] contiguous bytes can be read there.
+    /// Returns the address of the first byte. [`Run::len`] contiguous bytes can be read there.
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.from

@@ -1,8 +1,9 @@
-//! Waiting for a peer: spin while spinning succeeds, then yield, and only then sleep.
+//! Waiting for a peer: a thread spins while spinning succeeds, then yields, and only then sleeps.
 
 use carina_sys::{cpus_online, monotonic_ns, yield_now};
 
-/// Decides how long to spin before sleeping, by how often spinning succeeded recently.
+/// How long a thread spins before it sleeps; it learns this from how often spinning succeeded
+/// recently.
 ///
 /// On a system with one CPU the peer cannot run while this thread spins, so the thread yields at
 /// once.
@@ -20,13 +21,13 @@ pub struct AdaptiveSpin {
 }
 
 impl AdaptiveSpin {
-    /// Spins for at most [`SPIN_NS_MAX`].
+    /// Makes a value that spins for at most [`SPIN_NS_MAX`] nanoseconds.
     #[must_use]
     pub fn new() -> Self {
         Self::with_max_ns(SPIN_NS_MAX)
     }
 
-    /// Spins for at most `budget_ns_max` nanoseconds; 0 never spins.
+    /// Makes a value that spins for at most `budget_ns_max` nanoseconds; 0 never spins.
     #[must_use]
     pub fn with_max_ns(budget_ns_max: u64) -> Self {
         // A thread pinned to one of several CPUs may still spin: its peer may be pinned to another
@@ -43,14 +44,14 @@ impl AdaptiveSpin {
         }
     }
 
-    /// How long the next wait would spin, in nanoseconds.
+    /// Returns how long the next wait would spin, in nanoseconds.
     #[must_use]
     pub fn budget_ns(&self) -> u64 {
         if self.alone { 0 } else { self.budget_ns }
     }
 
-    /// Waits without sleeping. Returns `true` when `ready` returns true, `false` when it is time to
-    /// sleep.
+    /// Spins and yields until `ready` returns true, but not longer than the budget. Returns `true`
+    /// when `ready` returned true, `false` when it is time to sleep.
     pub fn until(&mut self, mut ready: impl FnMut() -> bool) -> bool {
         if ready() {
             return true;

@@ -18,7 +18,8 @@ use crate::inflight::Inflight;
 use crate::kicks::Kicks;
 use crate::progress::Progress;
 
-/// The state of a device, which the control thread changes and the data path uses, under one lock.
+/// The state of a vhost-user device, which the control thread changes and the data path uses, under
+/// one lock.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) features: u64,
@@ -62,7 +63,7 @@ pub(crate) struct Addresses {
     pub(crate) is_logged: bool,
 }
 
-/// The device half of a running ring.
+/// The device half of a running ring, of either layout.
 #[derive(Debug)]
 pub enum Half {
     /// The half of a split ring.
@@ -81,17 +82,17 @@ impl Half {
     }
 }
 
-/// A ring that runs and is enabled.
+/// A ring that is running and enabled, for use by the data path.
 #[derive(Debug)]
 pub struct RunningRing<'a> {
-    /// The device half.
+    /// The device half of the ring.
     pub half: &'a mut Half,
     call: Option<&'a EventFd>,
 }
 
 impl RunningRing<'_> {
-    /// Signals the driver for what was published, if the driver requested it. Returns whether it
-    /// did. This is the only system call of a burst.
+    /// Signals the driver about the chains that were published, if the driver requested it. Returns
+    /// whether it signalled. This is the only system call of a burst.
     #[inline]
     pub fn signal(&mut self) -> bool {
         let is_wanted = match &mut self.half {
@@ -125,15 +126,15 @@ impl Device {
         }
     }
 
-    /// The features that the driver has accepted.
+    /// Returns the feature bits that the driver has accepted.
     #[must_use]
     #[inline]
     pub fn features(&self) -> u64 {
         self.features
     }
 
-    /// Longest frame for the driver, in bytes behind its MAC header. `None` unless the front end
-    /// has set an MTU and the driver has accepted the MTU feature. (VIRTIO 1.2 §5.1.4.1)
+    /// Returns the longest frame for the driver, in bytes behind its MAC header. `None` unless the
+    /// front end has set an MTU and the driver has accepted the MTU feature. (VIRTIO 1.2 §5.1.4.1)
     #[must_use]
     #[inline]
     pub fn mtu(&self) -> Option<u16> {
@@ -144,7 +145,7 @@ impl Device {
         self.mtu = Some(mtu);
     }
 
-    /// Largest number of rings of the device.
+    /// Returns the largest number of rings that the device can have.
     #[must_use]
     pub fn rings(&self) -> usize {
         self.rings.len()
@@ -157,8 +158,8 @@ impl Device {
         self.connection.is_some()
     }
 
-    /// A ring; `None` unless it is running and enabled. If memory of the front end is lost, this
-    /// call disconnects the front end, so that the contents are not used.
+    /// Returns ring number `index`; `None` unless it is running and enabled. If memory of the front
+    /// end is lost, this call disconnects the front end, so that the contents are not used.
     #[inline]
     pub fn ring(&mut self, index: usize) -> Option<RunningRing<'_>> {
         if self.is_memory_lost() {

@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::features::PROTOCOL_FEATURES;
 
-/// A connection to a back end whose rings are running. Dropping it stops them.
+/// A connection to a vhost-user back end whose rings are running. Dropping it stops the rings.
 #[derive(Debug)]
 pub struct FrontEnd {
     socket: UnixStream,
@@ -23,20 +23,20 @@ pub struct FrontEnd {
 pub struct FrontEndConfig<'a> {
     /// Virtio features that the back end must offer.
     pub features: u64,
-    /// The file that serves as the guest's memory.
+    /// The file whose contents serve as the guest's memory.
     pub memory: BorrowedFd<'a>,
-    /// First address of this memory, as rings and descriptors use it.
+    /// First address of the guest's memory, as rings and descriptors use it.
     pub first: u64,
-    /// Size of this memory in bytes.
+    /// Size of the guest's memory in bytes.
     pub bytes: u64,
-    /// The rings in this memory.
+    /// Places of the rings in the guest's memory.
     pub rings: &'a [RingPlace],
 }
 
-/// Addresses of a split ring in the memory.
+/// Addresses of the three parts of a split ring in the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
-    /// Number of descriptors.
+    /// Number of descriptors of the ring.
     pub size: u16,
     /// Address of the descriptor table.
     pub descriptors: u64,

@@ -18,7 +18,8 @@ use crate::progress::Progress;
 use crate::protocol::{Connection, Outcome};
 use crate::shared::{Offer, Shared};
 
-/// The outcome of a script.
+/// What a fuzzer's script achieved: how many messages and chains were accepted, and whether the
+/// front end was cut off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Played {
     /// Number of messages that were accepted.
@@ -60,7 +61,7 @@ pub fn messages(script: &[u8]) -> Played {
     played
 }
 
-/// A script of a correct front end: a split ring from the guest, with one chain.
+/// Returns a script of a correct front end: a split ring from the guest, with one chain.
 #[must_use]
 pub fn correct() -> Vec<u8> {
     let mut script = Vec::new();

@@ -31,18 +31,18 @@ pub enum Role {
     Client,
 }
 
-/// Socket and features of a port.
+/// Configuration of a port: its socket, and the features of its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// Path of the socket.
     pub path: PathBuf,
-    /// Which end listens on it.
+    /// Which end listens on the socket.
     pub role: Role,
-    /// The features that the device offers.
+    /// The features and limits that the device offers.
     pub offer: Offer,
 }
 
-/// A vhost-user device with its socket. Dropping it ends the connection.
+/// A vhost-user device with its socket and control thread. Dropping it ends the connection.
 #[derive(Debug)]
 pub struct Port {
     shared: Arc<Shared>,
@@ -51,7 +51,7 @@ pub struct Port {
     made: Option<PathBuf>,
 }
 
-/// Events of a port since it was created.
+/// Counters of a port since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Number of front ends that connected.
@@ -60,7 +60,7 @@ pub struct Counts {
     pub refused: u64,
     /// Number of connections that were closed because of the contents of a ring.
     pub faults: u64,
-    /// 1 while a front end is connected.
+    /// 1 while a front end is connected, else 0.
     pub is_connected: u64,
 }
 
@@ -120,8 +120,8 @@ impl Port {
         }
     }
 
-    /// A descriptor that becomes readable when a driver kicks or the device has changed. If a
-    /// driver does not kick, it also becomes readable 250 µs after [`Port::silence`]. The caller
+    /// Returns a descriptor that becomes readable when a driver kicks or the device has changed. If
+    /// a driver does not kick, it also becomes readable 250 µs after [`Port::silence`]. The caller
     /// must call [`Port::silence`] after each wake-up.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
@@ -133,15 +133,15 @@ impl Port {
         self.shared.kicks.silence();
     }
 
-    /// The pid of the front end that is connected; `None` if none is, or while the device is
-    /// changed.
+    /// Returns the process id of the front end that is connected; `None` if none is, or while the
+    /// device is changed.
     #[must_use]
     pub fn peer_pid(&self) -> Option<i32> {
         let device = self.try_lock()?;
         Some(peer_credentials(device.connection()?).ok()?.pid)
     }
 
-    /// The counts so far.
+    /// Returns the counters since the port was created.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let count = |at: usize| self.shared.counts[at].load(Ordering::Relaxed);

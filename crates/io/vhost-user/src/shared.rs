@@ -8,15 +8,16 @@ use carina_sys::EventFd;
 use crate::device::Device;
 use crate::kicks::Kicks;
 
-/// Features and limits that a device offers to drivers.
+/// Features and limits that a vhost-user device offers to drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Virtio feature bits of the device. The back end adds the feature bits of the vhost-user
     /// protocol.
     pub features: u64,
-    /// Number of rings.
+    /// Number of rings that the device offers.
     pub rings: usize,
-    /// Largest MTU that the device supports, in bytes. It matters if the features include the MTU.
+    /// Largest MTU that the device supports, in bytes. It is used only if `features` include the
+    /// MTU feature.
     pub mtu_max: u16,
 }
 

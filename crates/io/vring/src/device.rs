@@ -21,7 +21,7 @@ pub trait DeviceRing {
     /// The driver broke the rules. The ring must not be used again.
     fn take(&mut self, max: usize) -> Result<usize, Fault>;
 
-    /// The chains of the last [`DeviceRing::take`].
+    /// Returns the chains of the last [`DeviceRing::take`].
     fn taken(&self) -> &Taken;
 
     /// Completes the oldest chain that is neither completed nor put back. `written` is the number
@@ -39,21 +39,22 @@ pub trait DeviceRing {
     /// Makes the completed chains visible to the driver.
     fn publish(&mut self);
 
-    /// Whether the driver wants a signal for what was published since the last call.
+    /// Whether the driver asked for a signal (interrupt) about the chains that were published since
+    /// the last call.
     fn wants_signal(&mut self) -> bool;
 
     /// Asks the driver to kick when it makes a buffer available. Returns false if one is available
     /// already.
     fn arm(&mut self) -> bool;
 
-    /// Asks the driver not to kick.
+    /// Asks the driver not to kick when it makes buffers available.
     fn disarm(&mut self);
 
     /// Whether the driver has made a buffer available that was not taken.
     fn has_available(&self) -> bool;
 
-    /// The position at which a later device half must continue. Valid when all taken chains are
-    /// completed or put back: see [`RingConfig::position`](crate::RingConfig).
+    /// Returns the position at which a later device half must continue. Valid when all taken chains
+    /// are completed or put back: see [`RingConfig::position`](crate::RingConfig).
     fn position(&self) -> u32;
 
     /// Sets a log in which the device half marks the pages that it writes: those of buffers, and

@@ -15,7 +15,8 @@ pub struct DirtyLog {
 }
 
 impl DirtyLog {
-    /// The log of `bytes` bytes at `offset` in a mapping; `None` if it is not within the mapping.
+    /// Makes the log of `bytes` bytes at `offset` in a mapping; `None` if it is not within the
+    /// mapping.
     #[must_use]
     pub fn new(mapping: Arc<Mapping>, offset: usize, bytes: usize) -> Option<DirtyLog> {
         let within = mapping.len().checked_sub(offset)?;

@@ -5,7 +5,7 @@ use crate::fault::Fault;
 /// A buffer that a driver gives to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverBuffer {
-    /// The buffer's address as the device knows it.
+    /// Address of the buffer, as the device uses it.
     pub address: u64,
     /// Length of the buffer in bytes.
     pub len: u32,
@@ -14,7 +14,7 @@ pub struct DriverBuffer {
 }
 
 impl DriverBuffer {
-    /// A buffer that the device reads.
+    /// Describes a buffer that the device reads.
     #[must_use]
     pub const fn readable(address: u64, len: u32) -> DriverBuffer {
         DriverBuffer {
@@ -24,7 +24,7 @@ impl DriverBuffer {
         }
     }
 
-    /// A buffer that the device writes.
+    /// Describes a buffer that the device writes.
     #[must_use]
     pub const fn writable(address: u64, len: u32) -> DriverBuffer {
         DriverBuffer {
@@ -45,7 +45,7 @@ pub struct Completion {
     pub written: u32,
 }
 
-/// The ring has too few free descriptors.
+/// Error: the ring has too few free descriptors for the chain. It is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too few free descriptors")]
 pub struct RingFull;
@@ -55,7 +55,7 @@ pub struct RingFull;
 /// It does not access the buffers. It only knows the addresses that the device uses. The owner of
 /// the buffers keeps them until [`DriverRing::poll`] returns the chain.
 pub trait DriverRing {
-    /// Number of free descriptors.
+    /// Returns the number of free descriptors.
     fn room(&self) -> usize;
 
     /// Makes a chain of buffers available; readable buffers come first. Returns the chain's id: a
@@ -83,10 +83,11 @@ pub trait DriverRing {
     /// Makes the added chains visible to the device.
     fn publish(&mut self);
 
-    /// Whether the device wants a kick for what was published since the last call.
+    /// Whether the device asked for a kick about the chains that were published since the last
+    /// call.
     fn wants_kick(&mut self) -> bool;
 
-    /// The next chain that the device has returned, or `None`.
+    /// Takes the next chain that the device has returned; `None` if there is none.
     ///
     /// # Errors
     /// The device broke the rules. The ring must not be used again.
@@ -95,6 +96,6 @@ pub trait DriverRing {
     /// Asks the device to signal when it returns a chain. Returns false if one is returned already.
     fn arm(&mut self) -> bool;
 
-    /// Asks the device not to signal.
+    /// Asks the device not to signal when it returns chains.
     fn disarm(&mut self);
 }

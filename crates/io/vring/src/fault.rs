@@ -1,6 +1,6 @@
 //! Faults of a peer: actions that a correct peer never takes.
 
-/// A violation of the rules by the peer. The ring must be given up.
+/// How the peer broke the rules of a virtqueue. The ring must be given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -78,7 +78,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// A short name of the fault, for counters.
+    /// Returns a short name of the fault, for counters.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

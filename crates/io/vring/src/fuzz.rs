@@ -17,7 +17,8 @@ use crate::setup::{AddressSpace, RingConfig};
 use crate::split_device::SplitDevice;
 use crate::split_driver::SplitDriver;
 
-/// The outcome of a script.
+/// What a fuzzer's script achieved: how many chains and bytes were processed, and the fault that
+/// ended the script, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Number of chains that were completed or returned.

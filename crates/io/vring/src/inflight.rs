@@ -14,7 +14,7 @@ use carina_sys::Mapping;
 
 use crate::fault::Fault;
 
-/// The in-flight region of one split ring.
+/// The in-flight region of one split ring: which chains the device has taken and not returned.
 #[derive(Clone, Debug)]
 pub struct SplitInflight {
     mapping: Arc<Mapping>,
@@ -57,8 +57,8 @@ impl SplitInflight {
         (HEADER + ENTRY * size as usize).next_multiple_of(64)
     }
 
-    /// The region at `offset` of a mapping. A region of zeros is initialized for a ring without
-    /// chains in flight.
+    /// Opens the region at `offset` of a mapping. A region of zeros is initialized for a ring
+    /// without chains in flight.
     ///
     /// # Errors
     /// The region is not within the mapping, or was created for another ring.
@@ -95,9 +95,9 @@ impl SplitInflight {
         Ok(region)
     }
 
-    /// The chains that a predecessor took and did not return, in the order in which it took them.
-    /// `used_index` is the index of the used ring; it shows whether the predecessor's last batch
-    /// was returned.
+    /// Returns the chains that an earlier device took and did not return, in the order in which it
+    /// took them. `used_index` is the index of the used ring; it shows whether the earlier device's
+    /// last batch was returned.
     ///
     /// # Errors
     /// The region refers to a descriptor that the ring does not have.

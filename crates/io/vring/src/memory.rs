@@ -53,7 +53,8 @@ pub enum MemoryError {
 }
 
 impl Region {
-    /// A region of `len` bytes at `offset` of a mapping.
+    /// Describes a region of `len` bytes at `offset` of a mapping. `guest` and `user` are its first
+    /// address in the guest and in the process that manages the guest.
     ///
     /// # Errors
     /// The region is empty, wraps around the address space, or is not within the mapping.
@@ -81,19 +82,19 @@ impl Region {
         })
     }
 
-    /// First address in the guest.
+    /// Returns the first address of the region in the guest.
     #[must_use]
     pub fn guest(&self) -> u64 {
         self.guest
     }
 
-    /// First address in the process that manages the guest.
+    /// Returns the first address of the region in the process that manages the guest, such as QEMU.
     #[must_use]
     pub fn user(&self) -> u64 {
         self.user
     }
 
-    /// Number of bytes.
+    /// Returns the size of the region in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     pub fn len(&self) -> u64 {
@@ -122,7 +123,8 @@ impl fmt::Debug for Region {
     }
 }
 
-/// The regions of one peer, sorted by address. Clones share them.
+/// The memory that one peer shares, as a table of regions sorted by address. Clones share the
+/// table.
 #[derive(Clone, Debug)]
 pub struct GuestMemory {
     regions: Arc<[Region]>,
@@ -155,7 +157,7 @@ impl GuestMemory {
         })
     }
 
-    /// The regions.
+    /// Returns the regions of the table.
     #[must_use]
     pub fn regions(&self) -> &[Region] {
         &self.regions

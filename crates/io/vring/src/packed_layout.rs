@@ -32,14 +32,14 @@ impl PackedPosition {
 
     pub(crate) const FIRST: PackedPosition = PackedPosition(1 << 15);
 
-    /// The index of the descriptor.
+    /// Returns the index of the descriptor.
     #[must_use]
     #[inline]
     pub fn index(self) -> u16 {
         self.0 & 0x7fff
     }
 
-    /// The wrap counter.
+    /// Returns the wrap counter.
     #[must_use]
     #[inline]
     pub fn wrap(self) -> bool {

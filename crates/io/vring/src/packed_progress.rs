@@ -30,7 +30,7 @@ use carina_sys::Mapping;
 use crate::packed_layout::{AVAILABLE, PackedMemory, PackedPosition, USED, UsedDescriptor};
 use crate::setup::RingConfig;
 
-/// The memory for the progress of one packed ring.
+/// The memory in which the device half of one packed ring records its progress.
 #[derive(Clone, Debug)]
 pub struct PackedProgress {
     mapping: Arc<Mapping>,
@@ -38,11 +38,11 @@ pub struct PackedProgress {
 }
 
 impl PackedProgress {
-    /// Size of this memory in bytes.
+    /// Size in bytes of the memory for the progress of one ring.
     pub const BYTES: usize = BURST_AT + 8 * BURST_MAX;
 
-    /// The memory at `offset` of a mapping; `None` if it is not within the mapping, or not aligned
-    /// to 8 bytes.
+    /// Opens the memory at `offset` of a mapping; `None` if it is not within the mapping, or not
+    /// aligned to 8 bytes.
     #[must_use]
     pub fn new(mapping: Arc<Mapping>, offset: usize) -> Option<PackedProgress> {
         let end = offset.checked_add(Self::BYTES)?;

@@ -19,7 +19,8 @@ pub enum AddressSpace {
 /// The configuration of a ring of either layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
-    /// Number of descriptors: at most [`SIZE_MAX`], and a power of two for a split ring.
+    /// Number of descriptors of the ring: at most [`SIZE_MAX`], and a power of two for a split
+    /// ring.
     pub size: u16,
     /// Address of the descriptor table.
     pub descriptors: u64,
@@ -27,7 +28,7 @@ pub struct RingConfig {
     pub driver: u64,
     /// Address of the part that the device writes: the used ring, or its event suppression.
     pub device: u64,
-    /// The address space of these addresses.
+    /// The address space in which the three addresses are given.
     pub space: AddressSpace,
     /// Whether `VIRTIO_F_EVENT_IDX` was negotiated.
     pub has_event_index: bool,
@@ -45,7 +46,7 @@ pub struct RingConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The number of descriptors is not allowed.
+    /// This number of descriptors is not allowed for the ring.
     #[error("ring of {0} descriptors: must be 1 to {SIZE_MAX}, of a split ring a power of two")]
     Size(u16),
     /// A part of the ring is not within a single region of memory.

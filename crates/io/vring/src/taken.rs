@@ -64,7 +64,7 @@ impl Taken {
         }
     }
 
-    /// Number of chains.
+    /// Returns the number of chains.
     #[must_use]
     pub fn len(&self) -> usize {
         self.chains.len()
@@ -76,14 +76,14 @@ impl Taken {
         self.chains.is_empty()
     }
 
-    /// Number of bytes of a chain that the device may read.
+    /// Returns the number of bytes of a chain that the device may read.
     #[must_use]
     #[inline]
     pub fn readable(&self, chain: usize) -> usize {
         self.chains[chain].readable_bytes as usize
     }
 
-    /// Number of bytes of a chain that the device may write.
+    /// Returns the number of bytes of a chain that the device may write.
     #[must_use]
     #[inline]
     pub fn writable(&self, chain: usize) -> usize {
@@ -136,8 +136,8 @@ impl Taken {
         done
     }
 
-    /// Copies bytes from `from` into the writable buffers of a chain, from byte `at` on. Returns
-    /// how many bytes had room.
+    /// Copies bytes from `from` into the writable buffers of a chain, from byte `at` of the chain
+    /// on. Returns how many bytes were copied: fewer than `from.len()` if the chain is too short.
     #[inline]
     pub fn write(&self, chain: usize, at: usize, from: &[u8]) -> usize {
         // SAFETY: `from` has that many bytes.
@@ -168,7 +168,7 @@ impl Taken {
         few.len()
     }
 
-    /// Like [`Taken::write`], for bytes of a ring.
+    /// Like [`Taken::write`], for bytes that a ring holds.
     #[inline]
     pub fn write_from(&self, chain: usize, at: usize, from: &Run<'_>) -> usize {
         // SAFETY: the run has that many bytes.

@@ -35,7 +35,7 @@ pub struct ErrorReply {
 pub struct NodeInfo {
     /// The name by which this node introduces itself to its peers.
     pub name: String,
-    /// Version of the node's program.
+    /// Version of the program that runs the node.
     pub version: String,
     /// Process id of the node.
     pub pid: u32,
@@ -43,13 +43,13 @@ pub struct NodeInfo {
     pub uptime_ms: u64,
     /// The run directory of the node.
     pub run_dir: PathBuf,
-    /// Number of IPCPs of the node.
+    /// Number of IPCPs that the node runs.
     pub ipcps: u32,
-    /// Number of applications registered at the node.
+    /// Number of applications that are registered at the node.
     pub apps: u32,
-    /// Number of flows of the node.
+    /// Number of flows that end at the node.
     pub flows: u32,
-    /// Number of VM ports of the node.
+    /// Number of VM ports that the node serves.
     pub vms: u32,
 }
 
@@ -57,15 +57,15 @@ pub struct NodeInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpcpType {
-    /// Flows between applications of one system, without a medium.
+    /// `loopback`: flows between applications of one system, without a medium.
     Loopback,
-    /// Shim over memory shared between a VM and its host.
+    /// `hv`: shim over memory shared between a VM and its host.
     Hv,
-    /// Shim over an Ethernet interface, or over one VLAN of an interface.
+    /// `eth`: shim over an Ethernet interface, or over one VLAN of an interface.
     Eth,
-    /// Shim over UDP.
+    /// `udp`: shim over UDP.
     Udp,
-    /// Shim over TCP.
+    /// `tcp`: shim over TCP.
     Tcp,
     /// A member of a normal DIF, over N-1 DIFs. `POST /v1/difs` creates it, not `POST /v1/ipcps`.
     Normal,
@@ -82,18 +82,19 @@ pub enum HvSide {
     Guest,
 }
 
-/// Body of `POST /v1/ipcps`, and a table `[[ipcp]]` of the configuration: a shim IPCP to create.
+/// Body of `POST /v1/ipcps`, and a table `[[ipcp]]` of the configuration: describes a shim IPCP to
+/// create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpcpCreate {
     /// Name of the IPCP, unique on this system.
     pub name: LocalName,
-    /// Type of the IPCP.
+    /// Type of the IPCP; it decides which of the other keys are allowed.
     #[serde(rename = "type")]
     pub kind: IpcpType,
     /// The DIF of which the IPCP is a member.
     pub dif: DifName,
-    /// Side of an `hv` IPCP. Use `POST /v1/vms` to create the host side.
+    /// Side of an `hv` IPCP: host or guest. Use `POST /v1/vms` to create the host side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<HvSide>,
     /// Guest side of `hv`: PCI address of the VMPI device, for example `0000:00:04.0`. Default: the
@@ -104,7 +105,7 @@ pub struct IpcpCreate {
     /// listens. It replaces the PCI device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// `eth`: name of the network interface.
+    /// `eth`: name of the network interface on which the IPCP sends and receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// `eth`: a port of the data plane of frames, in place of an interface. The table has the
@@ -144,7 +145,7 @@ pub struct IpcpCreate {
 }
 
 impl IpcpCreate {
-    /// A request that sets the mandatory keys only; every optional key is absent.
+    /// Makes a request that sets the mandatory keys only; every optional key is absent.
     #[must_use]
     pub fn new(name: LocalName, kind: IpcpType, dif: DifName) -> Self {
         Self {
@@ -169,11 +170,11 @@ impl IpcpCreate {
     }
 }
 
-/// Whether an IPCP can reach its peer.
+/// Whether an IPCP can reach its peer, so that flows can be allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
-    /// Flows can be allocated.
+    /// The peer answers, or none is needed: flows can be allocated.
     Up,
     /// There is no peer, or the peer does not answer.
     Down,
@@ -182,7 +183,7 @@ pub enum LinkState {
 /// An entry of `GET /v1/ipcps`: one IPC process of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpcpInfo {
-    /// Number of the IPCP.
+    /// Number of the IPCP on this system.
     pub id: IpcpId,
     /// Name of the IPCP, unique on this system.
     pub name: LocalName,
@@ -191,7 +192,7 @@ pub struct IpcpInfo {
     pub kind: IpcpType,
     /// The DIF of which the IPCP is a member.
     pub dif: DifName,
-    /// Side of an `hv` IPCP.
+    /// Side of an `hv` IPCP: host or guest; `None` for other types.
     #[serde(default)]
     pub side: Option<HvSide>,
     /// State of the link to the IPCP's peer.
@@ -213,7 +214,7 @@ pub struct IpcpInfo {
     /// `hv`: the VM at the other end.
     #[serde(default)]
     pub vm: Option<LocalName>,
-    /// Number of flows that the IPCP carries.
+    /// Number of flows that the IPCP carries now.
     pub flows: u32,
     /// Application names registered at the peer.
     #[serde(default)]
@@ -228,15 +229,15 @@ pub struct IpcpInfo {
 pub struct AppInfo {
     /// Name of the application.
     pub name: AppName,
-    /// The DIFs in which the application is registered.
+    /// The DIFs in which the application name is registered.
     pub difs: Vec<DifName>,
     /// The IPCP through which the application is reached; `None` for an application of this system.
     #[serde(default)]
     pub via: Option<LocalName>,
-    /// Process id of a local application.
+    /// Process id of the application; `None` for one of another system.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// User id of a local application.
+    /// User id of the application's process; `None` for one of another system.
     #[serde(default)]
     pub uid: Option<u32>,
     /// Number of flow requests that the application has not answered yet.
@@ -261,23 +262,24 @@ pub enum FlowState {
 pub struct FlowInfo {
     /// Port-id of the flow. `DELETE /v1/flows/{port}` deallocates it.
     pub port: PortId,
-    /// Name of the application at the local end. When both ends are local, the one that allocated.
+    /// Name of the application at the local end. If both ends are local: the application that
+    /// allocated the flow.
     pub local: AppName,
     /// Name of the application at the other end.
     pub remote: AppName,
-    /// The DIF that carries the flow.
+    /// Name of the DIF that carries the flow.
     pub dif: DifName,
-    /// The IPCP that carries the flow.
+    /// Name of this system's IPCP that carries the flow.
     pub ipcp: LocalName,
-    /// State of the flow.
+    /// State of the flow: requested, open or closing.
     pub state: FlowState,
     /// The flow specification that the allocating application requested.
     pub spec: FlowSpec,
     /// How the local application exchanges SDUs with the node.
     pub mode: Mode,
-    /// True when both ends are on this system and share memory, so that the node moves no SDUs.
+    /// Whether both ends are on this system and share memory, so that the node moves no SDUs.
     pub direct: bool,
-    /// Process id of the local application.
+    /// Process id of the local application, if an application has the local end.
     #[serde(default)]
     pub pid: Option<u32>,
     /// For an N-1 flow: the IPCP of this system that uses it.
@@ -296,7 +298,7 @@ pub struct DifInfo {
     /// Dialect of a normal DIF; `None` for a shim DIF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dialect: Option<Dialect>,
-    /// IPCPs of this system that are members of the DIF.
+    /// Names of this system's IPCPs that are members of the DIF.
     pub ipcps: Vec<LocalName>,
     /// Application names known to be registered in the DIF, by this system or by a peer.
     pub names: Vec<AppName>,
@@ -319,10 +321,11 @@ pub enum VmpiKind {
 pub struct VmCreate {
     /// Name of the VM, and of the `hv` IPCP that serves it.
     pub name: LocalName,
-    /// Bytes of the shared region: a power of two from 64 KiB to 1 GiB. Default: 16 MiB.
+    /// Size of the memory region that VM and host share, in bytes: a power of two from 64 KiB to 1
+    /// GiB. Default: 16 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region_bytes: Option<u64>,
-    /// The DIF between host and VM. Default: `hv.NAME`.
+    /// Name of the DIF between host and VM. Default: `hv.NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<DifName>,
     /// The mechanism that carries the VMPI. Default: ivshmem.
@@ -339,12 +342,12 @@ pub struct VmCreate {
 pub struct VmInfo {
     /// Name of the VM and of its IPCP.
     pub name: LocalName,
-    /// The DIF between host and VM.
+    /// Name of the DIF between host and VM.
     pub dif: DifName,
     /// The mechanism that carries the VMPI.
     #[serde(default)]
     pub vmpi: VmpiKind,
-    /// Bytes of the shared region.
+    /// Size of the memory region that VM and host share, in bytes.
     pub region_bytes: u64,
     /// The socket on which QEMU listens, given as `-chardev socket,path=..,server=on,wait=on`. The
     /// node connects to it, also after a restart of the node. Prefer it to `listen_socket`.
@@ -353,7 +356,7 @@ pub struct VmInfo {
     /// virtqueues, a node in another process or container of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen_socket: Option<PathBuf>,
-    /// Process id of the attached QEMU.
+    /// Process id of the QEMU that is attached to the VM port; `None` if none is.
     #[serde(default)]
     pub qemu_pid: Option<u32>,
     /// State of the link to the node in the VM.
@@ -364,7 +367,8 @@ pub struct VmInfo {
     pub qemu_args: Vec<String>,
 }
 
-/// Response of `GET /v1/events?since=N&wait_ms=M`: the events with numbers above `N`.
+/// Response of `GET /v1/events?since=N&wait_ms=M`: the events of the node's journal with numbers
+/// above `N`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Events {
     /// The events, oldest first.
@@ -375,23 +379,23 @@ pub struct Events {
     pub lost: u64,
 }
 
-/// One event in the node's journal.
+/// One event in the node's journal, such as a flow that was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Number of the event, counted from 1 since the node started.
     pub seq: u64,
-    /// Time since the start of the node, in milliseconds.
+    /// When the event happened: time since the start of the node, in milliseconds.
     pub at_ms: u64,
-    /// Kind of the event.
+    /// What happened.
     pub kind: EventKind,
     /// Name of the IPCP, VM or application, or the port-id, that the event is about.
     pub subject: String,
-    /// Further details, as text for people.
+    /// Further details of the event, as text for people.
     #[serde(default)]
     pub detail: String,
 }
 
-/// Kinds of events.
+/// What an event of the journal reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -414,7 +418,7 @@ pub enum EventKind {
     PeerUnregistered,
     /// A flow was allocated.
     FlowAllocated,
-    /// A flow was refused.
+    /// A request for a flow was refused.
     FlowRefused,
     /// A flow ended.
     FlowClosed,
@@ -424,7 +428,7 @@ pub enum EventKind {
     VmDetached,
     /// Something works, but worse than it could; the detail gives the reason.
     Degraded,
-    /// A configuration was applied.
+    /// The node applied a configuration.
     Applied,
     /// An IPCP became a member of its DIF.
     Enrolled,
@@ -436,9 +440,9 @@ pub enum EventKind {
     NeighbourUp,
     /// A neighbour ceased to be a neighbour.
     NeighbourDown,
-    /// Any other information for the operator.
+    /// Any other information for the operator, in the detail of the event.
     Notice,
-    /// A kind that this version of the crate does not know.
+    /// An event of a kind that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
@@ -458,6 +462,6 @@ pub struct Applied {
     pub retracted: Vec<LocalName>,
     /// IPCPs and VMs that already matched the configuration.
     pub unchanged: Vec<LocalName>,
-    /// Number of access rules in force after the change.
+    /// Number of access rules that are in force after the change.
     pub rules: u32,
 }

@@ -4,13 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A refusal, as the node sends it on `ipc.sock` and `control.sock`.
+/// A refusal of a request, as the node sends it on `ipc.sock` and `control.sock`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct ErrorBody {
-    /// The kind of refusal.
+    /// The kind of refusal, for programs.
     pub code: ErrorCode,
-    /// What failed, on which object, and what to do about it.
+    /// Text for people: what failed, on which object, and what to do about it.
     pub message: String,
     /// True when the same request will fail again until someone corrects the cause.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
@@ -18,7 +18,7 @@ pub struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Makes an error. It is marked as final if `code` is of a final kind.
+    /// Makes a refusal. It is marked as final if `code` is of a kind that a retry does not cure.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -27,7 +27,7 @@ impl ErrorBody {
         }
     }
 
-    /// Returns the error marked as final: retrying the request is of no use.
+    /// Returns this error marked as final: the same request will fail again.
     #[must_use]
     pub fn for_good(self) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl ErrorBody {
     }
 }
 
-/// Kinds of refusal. In JSON, a string in kebab-case.
+/// Kinds of refusal. In JSON, each is a string in kebab-case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -56,7 +56,7 @@ pub enum ErrorCode {
     AccessDenied,
     /// No DIF can meet the flow specification.
     SpecNotMet,
-    /// The remote application or its node refused the flow.
+    /// The remote application, or its node, refused the flow.
     FlowDenied,
     /// The remote application or member did not answer in time.
     TimedOut,
@@ -72,7 +72,7 @@ pub enum ErrorCode {
     Unsupported,
     /// The node failed; its log has the details.
     Internal,
-    /// A code that this version of the crate does not know.
+    /// A refusal of a kind that this version of the crate does not know.
     #[serde(other)]
     Unknown,
 }
@@ -91,7 +91,7 @@ impl ErrorCode {
         )
     }
 
-    /// The code as JSON writes it, in kebab-case.
+    /// Returns the code as JSON writes it, in kebab-case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "bad-request",

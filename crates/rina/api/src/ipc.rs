@@ -59,7 +59,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "is_false")]
         shared: bool,
     },
-    /// The node accepts flows for a registration with `streams` from now on.
+    /// Tells the node to accept flows for a registration with `streams` from now on, without asking
+    /// the application.
     Listen {},
     /// Answers a [`FlowRequest`].
     Respond {
@@ -142,7 +143,7 @@ impl fmt::Display for Mode {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// The application is registered: every requested DIF of which this system is a member has
-    /// confirmed it. DIFs that this system joins later register the name then.
+    /// confirmed it. DIFs that this system joins later register the name when it joins them.
     Registered(Registered),
     /// A remote application requests a flow to this registration.
     FlowRequest(FlowRequest),
@@ -154,7 +155,7 @@ pub enum Reply {
     Error(Refusal),
 }
 
-/// The body of [`Reply::Registered`].
+/// The body of [`Reply::Registered`]: the name and the DIFs in which it is registered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     /// The registered name.
@@ -163,18 +164,19 @@ pub struct Registered {
     pub difs: Vec<DifName>,
 }
 
-/// The body of [`Reply::FlowRequest`].
+/// The body of [`Reply::FlowRequest`]: a flow that a remote application requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowRequest {
-    /// Number to repeat in the answer; unique within the connection.
+    /// Number of this request, which the client repeats in [`Request::Respond`]; unique within the
+    /// connection.
     pub request: u32,
-    /// The requested name: the name of the registration.
+    /// The name that the remote application called: the name of the registration.
     pub local: AppName,
-    /// Name of the calling application.
+    /// Name of the remote application that requests the flow.
     pub remote: AppName,
     /// The DIF through which the request came.
     pub dif: DifName,
-    /// Requirements of the caller on the flow.
+    /// The flow specification that the remote application requests.
     pub spec: FlowSpec,
 }
 
@@ -185,7 +187,8 @@ pub struct FlowRequest {
 /// ([`SOCKET_FDS`]), or none if the receiving application attached a socket of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
-    /// The [`FlowRequest`] that this message answers; `None` when it answers an allocation.
+    /// Number of the [`FlowRequest`] that the client accepted; `None` when the client allocated the
+    /// flow.
     #[serde(default)]
     pub request: Option<u32>,
     /// Port-id of the flow on this system.
@@ -198,7 +201,7 @@ pub struct Flow {
     pub dif: DifName,
     /// The flow specification that the allocating application requested.
     pub spec: FlowSpec,
-    /// Bytes of data in each of the two rings; 0 in socket and stream mode.
+    /// Size of the data area of each of the two rings, in bytes; 0 in socket and stream mode.
     pub ring_bytes: u64,
     /// The ring in which this end writes, 0 or 1; it reads from the other.
     pub tx_ring: u8,
@@ -211,10 +214,11 @@ pub struct Flow {
     pub mode: Mode,
 }
 
-/// The body of [`Reply::Error`].
+/// The body of [`Reply::Error`]: which request the node refuses, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The [`FlowRequest`] whose acceptance failed; `None` for any other request.
+    /// Number of the [`FlowRequest`] that the client could not accept; `None` for any other
+    /// request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<u32>,
     /// What the node refused, and why.
@@ -236,7 +240,7 @@ pub enum FlowNotice {
     },
 }
 
-/// Why a message could not be encoded or decoded.
+/// Why a message of `ipc.sock` could not be encoded or decoded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MessageError {
@@ -308,7 +312,7 @@ pub fn ring_bytes_checked(bytes: u64) -> Result<usize, ErrorBody> {
 /// Version of the protocol on `ipc.sock`.
 pub const VERSION: u32 = 1;
 
-/// Longest message, in bytes.
+/// Longest message on `ipc.sock`, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// Default size of each ring of a flow, in bytes.
@@ -330,7 +334,7 @@ pub const SOCKET_FDS: usize = 1;
 /// Number of descriptors that a client may attach to an `allocate` or a `respond` in stream mode.
 pub const ATTACHED_FDS_MAX: usize = 1;
 
-/// Most bytes of filler.
+/// Largest number of filler bytes that a client may announce in [`Request::Allocate`].
 pub const FILLER_BYTES_MAX: u32 = 64;
 
 /// Longest reason in a refusal, in bytes; longer ones are truncated.

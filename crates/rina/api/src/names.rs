@@ -63,7 +63,7 @@ macro_rules! name_type {
                 Ok(Self(text))
             }
 
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

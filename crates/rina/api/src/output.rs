@@ -1,8 +1,8 @@
-//! Output of a command, which is handed over piece by piece as it comes.
+//! Output of a command, which a [`Sink`] receives in pieces while the command runs.
 
 use std::ops::ControlFlow;
 
-/// One of the two outputs of a command.
+/// One of the two outputs of a command: standard output or standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -11,11 +11,11 @@ pub enum Stream {
     Stderr,
 }
 
-/// Takes the output of a command.
+/// Receives the output of a command, piece by piece.
 pub trait Sink {
-    /// Takes a piece of at most [`PIECE_BYTES`] bytes. Waits while the reader is slow, but not
-    /// after `is_over` says that the command is to end. [`ControlFlow::Break`]: the reader has
-    /// gone.
+    /// Receives a piece of at most [`PIECE_BYTES`] bytes. May block while its reader is slow, until
+    /// `is_over` returns true, which means that the command should end. Returns
+    /// [`ControlFlow::Break`] when nobody reads the output any more.
     fn take(&mut self, stream: Stream, piece: &[u8], is_over: &dyn Fn() -> bool)
     -> ControlFlow<()>;
 }
@@ -26,7 +26,8 @@ impl<F: FnMut(Stream, &[u8]) -> ControlFlow<()>> Sink for F {
     }
 }
 
-/// Keeps what a command writes, up to a limit for each output, and counts the rest.
+/// A [`Sink`] that stores a command's output up to a limit for each stream, and counts the bytes
+/// beyond the limits.
 #[derive(Debug)]
 pub struct Collector {
     most: [usize; 2],
@@ -35,7 +36,8 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Keeps so many bytes of standard output, and of standard error.
+    /// Makes a collector that stores at most `most[0]` bytes of standard output and `most[1]` bytes
+    /// of standard error.
     pub fn new(most: [usize; 2]) -> Collector {
         Collector {
             most,
@@ -44,7 +46,8 @@ impl Collector {
         }
     }
 
-    /// What was kept of the two outputs, and how many bytes were dropped.
+    /// Returns the stored bytes of standard output and of standard error, and the number of bytes
+    /// that exceeded the limits and were dropped.
     pub fn into_outputs(self) -> ([Vec<u8>; 2], u64) {
         (self.outputs, self.dropped)
     }
@@ -60,5 +63,5 @@ impl Sink for Collector {
     }
 }
 
-/// Bytes of a piece of output at most.
+/// Largest number of bytes in a piece of output.
 pub const PIECE_BYTES: usize = 64 << 10;

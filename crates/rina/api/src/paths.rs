@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use crate::LocalName;
 
-/// The run directory of a node. Methods return the paths inside.
+/// The run directory of a node; its methods return the paths of the files and sockets inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir(PathBuf);
 
 impl RunDir {
-    /// The run directory whose path is `path`.
+    /// Makes the run directory with this path; touches no file.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// The default run directory of the calling process.
+    /// Returns the default run directory of the calling process: see the module's documentation.
     pub fn from_env() -> Self {
         let var = |name| {
             std::env::var_os(name)
@@ -37,47 +37,49 @@ impl RunDir {
         })
     }
 
-    /// Path of the directory.
+    /// Returns the path of the run directory itself.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The socket on which the node serves applications.
+    /// Returns the path of the socket on which the node serves applications.
     pub fn ipc_sock(&self) -> PathBuf {
         self.0.join("ipc.sock")
     }
 
-    /// The control socket, on which the node serves commands and tools.
+    /// Returns the path of the control socket, on which the node serves commands and tools.
     pub fn control_sock(&self) -> PathBuf {
         self.0.join("control.sock")
     }
 
-    /// The file that the node maps to share its counters.
+    /// Returns the path of the file through which the node shares its counters with tools.
     pub fn counters(&self) -> PathBuf {
         self.0.join("counters")
     }
 
-    /// The file that a running node keeps locked, so that no second node starts.
+    /// Returns the path of the file that a running node keeps locked, so that no second node
+    /// starts.
     pub fn lock(&self) -> PathBuf {
         self.0.join("lock")
     }
 
-    /// The directory of the VMs' sockets and shared regions.
+    /// Returns the path of the directory with the VMs' sockets and shared regions.
     pub fn vm_dir(&self) -> PathBuf {
         self.0.join("vm")
     }
 
-    /// The socket on which the QEMU of VM `name` listens; the node connects to it.
+    /// Returns the path of the socket on which the QEMU of VM `name` listens; the node connects to
+    /// it.
     pub fn vm_qemu_sock(&self, name: &LocalName) -> PathBuf {
         self.vm_dir().join(format!("{name}.qemu"))
     }
 
-    /// The socket on which the node listens for the QEMU of VM `name`.
+    /// Returns the path of the socket on which the node listens for the QEMU of VM `name`.
     pub fn vm_listen_sock(&self, name: &LocalName) -> PathBuf {
         self.vm_dir().join(format!("{name}.ivshmem"))
     }
 
-    /// The file with the shared region of VM `name`.
+    /// Returns the path of the file with the shared region of VM `name`.
     pub fn vm_region(&self, name: &LocalName) -> PathBuf {
         self.vm_dir().join(format!("{name}.region"))
     }

@@ -6,8 +6,8 @@ use carina_wire::vmpi::DEVICE_MAC;
 
 use crate::control::VmpiKind;
 
-/// Arguments for a QEMU that listens on `socket` for the node. The ids of the devices inside QEMU
-/// derive from `name`. With virtqueues, QEMU must also share the VM's memory: a
+/// Returns the arguments for a QEMU that listens on `socket` for the node. The ids of the devices
+/// inside QEMU derive from `name`. With virtqueues, QEMU must also share the VM's memory: a
 /// `memory-backend-memfd` with `share=on`.
 #[must_use]
 pub fn vmpi_args(name: &str, kind: VmpiKind, socket: &Path) -> Vec<String> {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct FlowSpec {
     /// Longest delay of an SDU, in microseconds; 0 for any.
     pub max_delay_us: u32,
-    /// Largest number of consecutive SDUs that may be lost; `u64::MAX` for any, 0 for none.
+    /// Largest number of consecutive SDUs that may be lost; `u64::MAX` for any number, 0 for none.
     pub max_sdu_gap: u64,
     /// Average bandwidth in bits per second; 0 for any.
     pub avg_bandwidth_bps: u64,
@@ -38,7 +38,7 @@ pub enum SpecError {
 }
 
 impl FlowSpec {
-    /// A specification without requirements, except that boundaries of SDUs are kept.
+    /// Returns a specification without requirements, except that boundaries of SDUs are kept.
     pub const fn unreliable() -> Self {
         Self {
             max_delay_us: 0,
@@ -51,7 +51,7 @@ impl FlowSpec {
         }
     }
 
-    /// A specification that requires every SDU exactly once, complete and in order.
+    /// Returns a specification that requires every SDU exactly once, complete and in order.
     pub const fn reliable() -> Self {
         Self {
             max_sdu_gap: 0,
@@ -61,8 +61,8 @@ impl FlowSpec {
         }
     }
 
-    /// A specification that requires order but no retransmission. In a normal DIF it selects QoS
-    /// cube 2, which also has flow control.
+    /// Returns a specification that requires order but no retransmission. In a normal DIF it
+    /// selects QoS cube 2, which also has flow control.
     pub const fn flow_controlled() -> Self {
         Self {
             in_order: true,

@@ -34,7 +34,7 @@ use crate::opcode::{Flag, Opcode};
 use crate::pending::{Lost, Pending, Request};
 use crate::rules::Rules;
 
-/// State of a connection.
+/// State of a CDAP connection: which messages may be sent and received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// There is no connection.
@@ -47,10 +47,10 @@ pub enum State {
     AwaitClose,
 }
 
-/// Limits of a connection.
+/// Limits of a CDAP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most unanswered requests in each direction.
+    /// Largest number of unanswered requests in each direction.
     pub pending_max: usize,
     /// How long a request waits for its answer, in nanoseconds.
     pub timeout: u64,
@@ -65,7 +65,7 @@ impl Default for Limits {
     }
 }
 
-/// What a received message is.
+/// What a received message is, and so what the receiver must do with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
     /// A request. It must be answered if it has an invoke id.
@@ -84,7 +84,7 @@ pub enum Receipt {
     Cancelled,
 }
 
-/// Why a message may not be sent or received now.
+/// Why a message may not be sent now, or was received when it was not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -92,7 +92,7 @@ pub enum Violation {
     State,
     /// The message answers no pending request.
     Unasked,
-    /// The invoke id of the request is already used by an unanswered one.
+    /// The invoke id of the request is already used by another unanswered request.
     InvokeId,
     /// Too many requests are unanswered.
     Backlog,
@@ -100,7 +100,7 @@ pub enum Violation {
     Rule(RuleError),
 }
 
-/// One end of a CDAP connection.
+/// One end of a CDAP connection: it checks the order of messages and matches answers to requests.
 #[derive(Clone, Debug)]
 pub struct Connection {
     rules: Rules,
@@ -115,7 +115,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// An end without a connection.
+    /// Makes one end, without a connection yet.
     #[must_use]
     pub fn new(rules: Rules, limits: Limits) -> Connection {
         Connection {
@@ -139,13 +139,13 @@ impl Connection {
         self
     }
 
-    /// The current state.
+    /// Returns the current state of the connection.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Number of unanswered requests of this side.
+    /// Returns the number of this side's requests that are not answered yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.ours.len()
@@ -257,7 +257,8 @@ impl Connection {
         Ok(Receipt::Request)
     }
 
-    /// When [`Connection::handle_timeout`] is due, in nanoseconds.
+    /// Returns when [`Connection::handle_timeout`] is due, in nanoseconds; `None` if no request
+    /// waits.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let ours = self.ours.next_timeout();
@@ -280,7 +281,7 @@ impl Connection {
         }
     }
 
-    /// Returns the next request of this side that will not be answered.
+    /// Returns the next request of this side that will not be answered; `None` if there is none.
     pub fn poll_lost(&mut self) -> Option<Lost> {
         self.lost.pop_front()
     }

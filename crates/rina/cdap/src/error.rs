@@ -23,7 +23,7 @@ pub enum CdapError {
 }
 
 impl CdapError {
-    /// Name of the error for counters.
+    /// Returns the name under which counters show the error.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

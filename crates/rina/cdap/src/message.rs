@@ -9,15 +9,15 @@ use crate::value::Value;
 /// A CDAP message. Absent fields are 0 or empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// The operation, or the answer to one.
+    /// Operation that the message requests, or to which it is the answer.
     pub opcode: Opcode,
     /// Matches an answer to its request; 0 for a request without answer. Never negative.
     pub invoke_id: i32,
     /// Modifier of the operation.
     pub flag: Flag,
-    /// Class of the object.
+    /// Class of the object on which the operation acts.
     pub class: String,
-    /// Name of the object.
+    /// Name of the object on which the operation acts.
     pub name: String,
     /// Number of the object; can be used instead of its name.
     pub instance: i64,
@@ -29,21 +29,21 @@ pub struct Message {
     pub reason: String,
     /// How many levels of objects below the named one the operation includes.
     pub scope: i32,
-    /// Selects objects within the scope.
+    /// Expression that selects objects within the scope; empty for all.
     pub filter: Vec<u8>,
-    /// Authentication value.
+    /// Authentication value, if the message has one.
     pub auth: Option<Auth>,
     /// The party that sends the message.
     pub src: Party,
     /// The party to which the message is addressed.
     pub dst: Party,
-    /// Abstract syntax of the connection; only in M_CONNECT and its answer.
+    /// Number of the abstract syntax of the connection; only in M_CONNECT and its answer.
     pub abstract_syntax: i32,
     /// Version of the objects' classes; in most dialects only in M_CONNECT and its answer.
     pub version: i64,
 }
 
-/// An application process and one of its application entities.
+/// One end of a CDAP connection: an application process and one of its application entities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Party {
     /// Application process name.
@@ -56,7 +56,7 @@ pub struct Party {
     pub aei: String,
 }
 
-/// An authentication value.
+/// An authentication value: the data of one step of an authentication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Auth {
     /// Number of the mechanism, in implementations that number mechanisms; otherwise 0.
@@ -70,7 +70,7 @@ pub struct Auth {
 }
 
 impl Message {
-    /// A message without contents.
+    /// Makes a message with this operation and no other contents.
     #[must_use]
     pub fn new(opcode: Opcode) -> Message {
         Message {
@@ -93,7 +93,7 @@ impl Message {
         }
     }
 
-    /// An operation on an object.
+    /// Makes the request for an operation on the object with this class and name.
     #[must_use]
     pub fn object(opcode: Opcode, class: &str, name: &str) -> Message {
         Message {
@@ -103,8 +103,8 @@ impl Message {
         }
     }
 
-    /// An answer to this request: it has the same invoke id, class, name and instance. The parties
-    /// of a connection are swapped.
+    /// Makes an answer to this request: it has the same invoke id, class, name and instance. The
+    /// parties of a connection are swapped.
     #[must_use]
     pub fn answer(&self) -> Message {
         Message {
@@ -137,7 +137,8 @@ impl Message {
 }
 
 impl Party {
-    /// A party that consists of an application process name only.
+    /// Makes a party that consists of an application process name only; the other three parts are
+    /// empty.
     #[must_use]
     pub fn of(ap: &str) -> Party {
         Party {
@@ -146,7 +147,7 @@ impl Party {
         }
     }
 
-    /// Whether all parts are empty.
+    /// Whether all four parts of the name are empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Party::default()

@@ -1,14 +1,15 @@
 //! Operations of CDAP messages.
 
-/// An operation, or the answer to one. Numbers of requests are even, numbers of answers odd.
+/// Operation of a CDAP message: a request or the answer to one. Numbers of requests are even,
+/// numbers of answers odd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Opcode {
-    /// M_CONNECT.
+    /// M_CONNECT: opens a connection.
     Connect = 0,
     /// M_CONNECT_R.
     ConnectR = 1,
-    /// M_RELEASE.
+    /// M_RELEASE: closes the connection.
     Release = 2,
     /// M_RELEASE_R.
     ReleaseR = 3,
@@ -65,7 +66,7 @@ impl Opcode {
         Opcode::StopR,
     ];
 
-    /// The opcode with a number; `None` if the number is unknown.
+    /// Returns the opcode with this number; `None` if the number is unknown.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Opcode> {
         let index = usize::try_from(number).ok()?;
@@ -78,13 +79,14 @@ impl Opcode {
         self as u8 % 2 == 1
     }
 
-    /// The opcode of the answer to this request. An answer returns itself.
+    /// Returns the opcode of the answer to this request. For an answer, returns the same opcode.
     #[must_use]
     pub fn response(self) -> Opcode {
         Opcode::ALL[usize::from(self as u8 | 1)]
     }
 
-    /// The opcode of the request that this answers. A request returns itself.
+    /// Returns the opcode of the request to which this is the answer. For a request, returns the
+    /// same opcode.
     #[must_use]
     pub fn request(self) -> Opcode {
         Opcode::ALL[usize::from(self as u8 & !1)]
@@ -100,7 +102,7 @@ impl Opcode {
         )
     }
 
-    /// Name of the opcode, such as `M_READ_R`.
+    /// Returns the name of the opcode, such as `M_READ_R`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -140,7 +142,7 @@ pub enum Flag {
 }
 
 impl Flag {
-    /// The flag with a number; `None` if the number is unknown.
+    /// Returns the flag with this number; `None` if the number is unknown.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Flag> {
         [Flag::None, Flag::Sync, Flag::ReadIncomplete]

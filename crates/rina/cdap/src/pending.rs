@@ -11,7 +11,7 @@ pub struct Lost {
     pub invoke_id: i32,
     /// Operation of the request.
     pub opcode: Opcode,
-    /// True if the time limit has passed, false if the connection has ended.
+    /// Whether the time limit has passed; otherwise the connection has ended.
     pub is_timeout: bool,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub opcode: Opcode,
-    /// When the request is given up, in nanoseconds.
+    /// Time at which the request is given up, in nanoseconds.
     pub until: u64,
     /// Whether this is a read for which M_CANCELREAD was sent.
     pub is_cancelled: bool,

@@ -11,7 +11,7 @@ use crate::opcode::{Flag, Opcode};
 use crate::proto::{AuthValue, CdapMessage};
 use crate::value::Value;
 
-/// The field rules of a dialect.
+/// What a dialect of CDAP requires of a message's fields, and which fields it always writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// Abstract syntax in M_CONNECT and its answer.
@@ -20,9 +20,10 @@ pub struct Rules {
     pub version: i64,
     /// Whether other messages may have the version too.
     pub version_everywhere: bool,
-    /// Fields that are written even if they are 0 or empty: bit N for field number N.
+    /// Fields that the encoder writes even if they are 0 or empty: bit N for field number N.
     pub always: u32,
-    /// Whether a party that has any name is written with all four parts, even if some are empty.
+    /// Whether the encoder writes a party that has any name with all four parts, even if some are
+    /// empty.
     pub whole_parties: bool,
     /// Whether class and name of an object must both be present or both be absent, also in answers.
     pub class_with_name: bool,
@@ -81,7 +82,7 @@ impl Rules {
         ..Rules::NATIVE
     };
 
-    /// Encodes a message.
+    /// Encodes a message as protobuf, as the dialect requires.
     #[must_use]
     pub fn encode(&self, message: &Message) -> Vec<u8> {
         self.to_proto(message).encode_to_vec()
@@ -310,7 +311,7 @@ fn from_proto(proto: CdapMessage) -> Result<Message, CdapError> {
 }
 
 impl Message {
-    /// An M_CONNECT in the native dialect.
+    /// Makes an M_CONNECT from `src` to `dst` in the native dialect.
     #[must_use]
     pub fn connect(src: Party, dst: Party) -> Message {
         Message {

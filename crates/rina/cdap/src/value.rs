@@ -29,7 +29,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The bytes, if the value is of type [`Value::Bytes`].
+    /// Returns the bytes, if the value is of type [`Value::Bytes`], otherwise `None`.
     #[must_use]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
@@ -38,7 +38,7 @@ impl Value {
         }
     }
 
-    /// The text, if the value is of type [`Value::Text`].
+    /// Returns the text, if the value is of type [`Value::Text`], otherwise `None`.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Received SDUs in one buffer, which is allocated once and reused.
+/// Received SDUs in one buffer, which is allocated once and reused for each burst.
 ///
 /// [`crate::FlowReceiver::recv_burst`] fills it.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl SduBatch {
         }
     }
 
-    /// Number of SDUs in the batch.
+    /// Returns the number of SDUs in the batch.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sdus.len()
@@ -45,13 +45,13 @@ impl SduBatch {
         self.sdus.is_empty()
     }
 
-    /// Total bytes of all SDUs in the batch.
+    /// Returns the total bytes of all SDUs in the batch.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.filled
     }
 
-    /// The SDUs in the order in which they were sent.
+    /// Returns the SDUs in the order in which they were sent.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.sdus.iter().map(|range| &self.bytes[range.clone()])
     }

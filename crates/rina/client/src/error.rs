@@ -10,7 +10,7 @@ use carina_api::ErrorBody;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No node listens on the socket.
+    /// No node listens on the socket, so the library cannot connect.
     #[error("no node answers at {path}: {source}{}", advice(source))]
     NoNode {
         /// The socket to which the call tried to connect.
@@ -18,7 +18,7 @@ pub enum Error {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The node understood the request and refused it.
+    /// The node understood the request and refused it, for this reason.
     #[error("the node refused: {}", .0.message)]
     Refused(ErrorBody),
     /// The node ended while the call waited, or the node of the flow has ended.
@@ -35,7 +35,8 @@ pub enum Error {
     /// The remote application closed the flow; every SDU that it sent has been received.
     #[error("the remote application closed the flow")]
     Closed,
-    /// The flow failed: its peer died, the link below failed, or the node ended it.
+    /// The flow failed: the remote application or its system died, the DIF that carries the flow
+    /// failed, or the node ended the flow.
     #[error("the flow failed: {reason}")]
     FlowFailed {
         /// The reason that the node gave, or what was wrong in the shared memory.

@@ -39,11 +39,11 @@ pub struct RinaFlowSpec {
     pub version: u32,
     /// Longest delay of an SDU, in microseconds; 0 for any.
     pub max_delay: u32,
-    /// Largest number of consecutive SDUs that may be lost; all ones for any.
+    /// Largest number of consecutive SDUs that may be lost; all ones for any number.
     pub max_sdu_gap: u64,
     /// Average bandwidth in bits per second; 0 for any.
     pub avg_bandwidth: u64,
-    /// Largest share of SDUs that may be lost, in 1/10000.
+    /// Largest share of SDUs that may be lost, in 1/10000: 0 to 10000.
     pub max_loss: u16,
     /// 1 if SDUs must arrive in order, otherwise 0.
     pub in_order_delivery: u8,
@@ -56,14 +56,16 @@ pub struct RinaFlowSpec {
 /// The version of [`RinaFlowSpec`] that this library supports.
 pub const RINA_FLOW_SPEC_VERSION: u32 = 2;
 
-/// Flag: do not wait. The call returns a descriptor that becomes readable when the answer has
+/// Flag: the call does not wait. It returns a descriptor that becomes readable when the answer has
 /// arrived.
 pub const RINA_F_NOWAIT: c_uint = 1;
 
-/// Flag: do not answer the request. `rina_flow_accept` returns a handle for `rina_flow_respond`.
+/// Flag of `rina_flow_accept`: do not answer the request. The call returns a handle for
+/// `rina_flow_respond`.
 pub const RINA_F_NORESP: c_uint = 2;
 
-/// Opens a control descriptor, with which a program registers names and accepts flows.
+/// Opens a control descriptor, with which a program registers names and accepts flows. Returns -1
+/// and sets `errno` on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn rina_open() -> c_int {
     give(
@@ -74,7 +76,9 @@ pub extern "C" fn rina_open() -> c_int {
     )
 }
 
-/// Registers an application name.
+/// Registers the application name `local_appl` in the DIF `dif_name`, or in all DIFs if that is
+/// null. Returns 0, or with `RINA_F_NOWAIT` a descriptor for `rina_register_wait`; -1 with `errno`
+/// on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_register(
     fd: c_int,
@@ -90,7 +94,9 @@ pub unsafe extern "C" fn rina_register(
     }))
 }
 
-/// Unregisters an application name.
+/// Withdraws the registration of `local_appl`, as `rina_register` made it with the same names.
+/// Returns 0, or with `RINA_F_NOWAIT` a descriptor for `rina_register_wait`; -1 with `errno` on
+/// failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_unregister(
     fd: c_int,
@@ -106,7 +112,8 @@ pub unsafe extern "C" fn rina_unregister(
     }))
 }
 
-/// Completes a call of `rina_register` or `rina_unregister` that had the flag `RINA_F_NOWAIT`.
+/// Waits for the answer to a call of `rina_register` or `rina_unregister` that had the flag
+/// `RINA_F_NOWAIT`; `wfd` is the descriptor that the call returned. Returns 0, or -1 with `errno`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_register_wait(_fd: c_int, wfd: c_int) -> c_int {
     // SAFETY: the caller owns `wfd`, the result of a call with RINA_F_NOWAIT, and gives it up.
@@ -114,7 +121,9 @@ pub unsafe extern "C" fn rina_register_wait(_fd: c_int, wfd: c_int) -> c_int {
     give(answer.map(|_| 0))
 }
 
-/// Waits for a flow request and accepts it. With `RINA_F_NORESP` it returns a handle instead.
+/// Waits for a flow request, accepts it, and returns the descriptor of the flow. With
+/// `RINA_F_NORESP` the call does not answer the request and returns a handle for
+/// `rina_flow_respond`. Returns -1 with `errno` on failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_flow_accept(
     fd: c_int,
@@ -152,8 +161,9 @@ pub unsafe extern "C" fn rina_flow_accept(
     give(accept())
 }
 
-/// Accepts or refuses the request with `handle`, which `rina_flow_accept` with `RINA_F_NORESP`
-/// returned.
+/// Accepts (`response` is 0) or refuses the request with `handle`, which `rina_flow_accept` with
+/// `RINA_F_NORESP` returned. Returns the descriptor of the flow, 0 after a refusal, or -1 with
+/// `errno`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rina_flow_respond(fd: c_int, handle: c_int, response: c_int) -> c_int {
     let respond = || {
@@ -168,7 +178,8 @@ pub extern "C" fn rina_flow_respond(fd: c_int, handle: c_int, response: c_int) -
     give(respond())
 }
 
-/// Allocates a flow and returns its descriptor.
+/// Allocates a flow and returns its descriptor, or -1 with `errno`. With `RINA_F_NOWAIT` the call
+/// does not wait for the answer, and returns a descriptor for `rina_flow_alloc_wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_flow_alloc(
     dif_name: *const c_char,
@@ -206,14 +217,15 @@ pub unsafe extern "C" fn rina_flow_alloc(
     give(alloc())
 }
 
-/// Completes a call of `rina_flow_alloc` that had the flag `RINA_F_NOWAIT`.
+/// Waits for the answer to a call of `rina_flow_alloc` that had the flag `RINA_F_NOWAIT`; `wfd` is
+/// the descriptor that the call returned. Returns the descriptor of the flow, or -1 with `errno`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_flow_alloc_wait(wfd: c_int) -> c_int {
     // SAFETY: the caller owns `wfd`, the result of `rina_flow_alloc`, and gives it up.
     give(unsafe { consume(wfd, allocated_on) })
 }
 
-/// Fills `spec` with a specification without requirements.
+/// Fills `spec` with a flow specification that requires nothing of the flow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_flow_spec_unreliable(spec: *mut RinaFlowSpec) {
     // SAFETY: `spec` is null or valid for a write, as the header demands.

@@ -26,7 +26,7 @@ impl Flow {
         Flow { sender, receiver }
     }
 
-    /// The names at the ends of the flow, its DIF and its limits.
+    /// Returns the names at the ends of the flow, its DIF and its limits.
     #[must_use]
     pub fn info(&self) -> &FlowInfo {
         self.sender.info()
@@ -153,7 +153,7 @@ impl Flow {
         self.receiver.arm()
     }
 
-    /// The descriptor for poll and epoll, to be used after [`Flow::arm`]. See
+    /// Returns the descriptor for poll and epoll, to be used after [`Flow::arm`]. See
     /// [`FlowReceiver::poll_fd`].
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Flow {
         self.receiver.poll_fd()
     }
 
-    /// Counters of both directions since the flow was allocated.
+    /// Returns the counters of both directions since the flow was allocated.
     #[must_use]
     pub fn stats(&self) -> FlowStats {
         let sent = self.sender.stats();
@@ -211,7 +211,7 @@ pub struct StreamFlow {
     /// The socket: blocking, with close-on-exec. `None` if the application attached one end of its
     /// own socket, because it then uses the other end of that socket.
     pub socket: Option<OwnedFd>,
-    /// The names at the ends.
+    /// The names at the ends of the flow, its DIF and its limits.
     pub info: FlowInfo,
 }
 

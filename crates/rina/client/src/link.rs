@@ -22,9 +22,9 @@ pub struct FlowInfo {
     pub local: AppName,
     /// Name of the application at the other end.
     pub remote: AppName,
-    /// The DIF that provides the flow.
+    /// Name of the DIF that carries the flow.
     pub dif: DifName,
-    /// The flow specification that was requested.
+    /// The flow specification that the allocating application requested.
     pub spec: FlowSpec,
     /// Longest SDU that the flow carries, in bytes; `u64::MAX` when only memory limits it.
     pub sdu_max: u64,

@@ -22,19 +22,19 @@ pub struct Node {
     answer_limit: Duration,
 }
 
-/// A requested flow whose answer has not been read yet.
+/// A flow that was requested from the node, in ring mode; its answer has not been read yet.
 #[derive(Debug)]
 pub struct Allocation {
     connection: Connection,
 }
 
-/// A requested flow in socket mode whose answer has not been read yet.
+/// A flow that was requested from the node, in socket mode; its answer has not been read yet.
 #[derive(Debug)]
 pub struct SocketAllocation {
     connection: Connection,
 }
 
-/// A requested flow in stream mode whose answer has not been read yet.
+/// A flow that was requested from the node, in stream mode; its answer has not been read yet.
 #[derive(Debug)]
 pub struct StreamAllocation {
     connection: Connection,
@@ -87,7 +87,8 @@ impl Node {
         self
     }
 
-    /// Registers `name` in `dif`; `None` for all DIFs.
+    /// Registers the application name `name` in `dif`; `None` for all DIFs. Waits for the node's
+    /// answer.
     ///
     /// # Errors
     ///
@@ -147,8 +148,7 @@ impl Node {
             .finish()
     }
 
-    /// Asks for a flow as [`Self::allocate_socket`] does and returns without waiting for the
-    /// answer.
+    /// Requests a flow like [`Self::allocate_socket`], but does not wait for the answer.
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ impl AsFd for StreamAllocation {
 }
 
 impl SocketAllocation {
-    /// Waits for the answer.
+    /// Waits for the answer and returns the flow.
     ///
     /// # Errors
     ///
@@ -310,8 +310,8 @@ impl SocketAllocation {
         ipc::socket_flow(self.connection.receive(ALLOCATION)?)
     }
 
-    /// Gives the flow if the answer is there. After an answer, of whatever kind, the allocation is
-    /// over and must be dropped.
+    /// Returns the flow if the answer has arrived, otherwise `None`. After a flow or an error the
+    /// allocation has ended; drop it then.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ mod waiting;
 
 pub use self::fragment::Fragment;
 
-/// The receiving half of a flow.
+/// The receiving half of a flow: reads the SDUs of the remote application.
 ///
 /// Dropping only this half, while the sending half is in use, does not end the flow. SDUs from the
 /// remote application then fill the ring, and its sending waits.
@@ -83,7 +83,7 @@ impl FlowReceiver {
         }
     }
 
-    /// The names at the ends of the flow, its DIF and its limits.
+    /// Returns the names at the ends of the flow, its DIF and its limits.
     #[must_use]
     pub fn info(&self) -> &FlowInfo {
         self.link.info()
@@ -263,7 +263,7 @@ impl FlowReceiver {
         Ok(Some(Fragment::new(self)))
     }
 
-    /// Counters of the receiving half.
+    /// Returns the counters of the receiving half since the flow was allocated.
     #[must_use]
     pub fn stats(&self) -> FlowStats {
         self.stats

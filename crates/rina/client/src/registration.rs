@@ -12,7 +12,8 @@ use crate::flow::{Flow, SocketFlow, StreamFlow};
 use crate::ipc::{self, Answer, Connection};
 use crate::link::FlowInfo;
 
-/// A name of this application. It stays registered while this value lives.
+/// A name under which this application is registered at the node. The name stays registered while
+/// this value lives.
 #[derive(Debug)]
 pub struct Registration {
     connection: Connection,
@@ -28,23 +29,24 @@ pub struct Registration {
 pub struct FlowRequest {
     /// The registered name to which the flow is requested.
     pub local: AppName,
-    /// The name of the calling application.
+    /// Name of the application that requests the flow.
     pub remote: AppName,
-    /// The DIF through which the request came.
+    /// Name of the DIF through which the request came.
     pub dif: DifName,
-    /// The flow specification that the caller requests.
+    /// The flow specification that the calling application requests.
     pub spec: FlowSpec,
     request: u32,
 }
 
-/// What a registration gives an event loop.
+/// An event of a registration, for an event loop: a flow request, or the outcome of a request that
+/// was accepted without waiting.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegistrationEvent {
-    /// A remote application asks for a flow.
+    /// A remote application requests a flow.
     Request(FlowRequest),
-    /// The request of that number, accepted by [`Registration::start_accept_stream`] or
-    /// [`Registration::start_accept_socket`], is a flow.
+    /// A request that [`Registration::start_accept_stream`] or
+    /// [`Registration::start_accept_socket`] accepted has become a flow.
     Accepted {
         /// The number of the request.
         number: u32,
@@ -53,7 +55,7 @@ pub enum RegistrationEvent {
         /// The names at the ends.
         info: FlowInfo,
     },
-    /// The request of that number was accepted and is no flow.
+    /// A request was accepted without waiting, but no flow came of it.
     NotAccepted {
         /// The number of the request.
         number: u32,
@@ -63,7 +65,7 @@ pub enum RegistrationEvent {
 }
 
 impl FlowRequest {
-    /// The number of the request, unique within its registration.
+    /// Returns the number of the request, unique within its registration.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.request
@@ -97,13 +99,13 @@ impl Registration {
         }
     }
 
-    /// The registered name.
+    /// Returns the registered name.
     #[must_use]
     pub fn name(&self) -> &AppName {
         &self.name
     }
 
-    /// The DIFs in which the name was registered when [`crate::Node::register`] returned.
+    /// Returns the DIFs in which the name was registered when [`crate::Node::register`] returned.
     #[must_use]
     pub fn difs(&self) -> &[DifName] {
         &self.difs
@@ -122,7 +124,7 @@ impl Registration {
         self.accept_request(&request)
     }
 
-    /// Waits for a flow request.
+    /// Waits for a flow request, and returns it without answering it.
     ///
     /// # Errors
     ///
@@ -136,7 +138,7 @@ impl Registration {
         }
     }
 
-    /// Waits for a flow request for at most `limit`; `None` when none arrived.
+    /// Waits for a flow request for at most `limit`; `None` when none arrived. Does not answer it.
     ///
     /// # Errors
     ///
@@ -170,7 +172,7 @@ impl Registration {
         }
     }
 
-    /// Accepts a request.
+    /// Accepts a request, waits for the node's answer, and returns the flow, which uses rings.
     ///
     /// # Errors
     ///
@@ -209,8 +211,8 @@ impl Registration {
         ipc::stream_flow(answer)
     }
 
-    /// Accepts a request as [`Self::accept_request_stream`] does and returns without waiting; the
-    /// flow comes from [`Self::try_next_event`].
+    /// Accepts a request like [`Self::accept_request_stream`], but does not wait;
+    /// [`Self::try_next_event`] returns the flow later.
     ///
     /// # Errors
     ///
@@ -224,8 +226,8 @@ impl Registration {
         self.connection.send_attaching(&accepted, attached)
     }
 
-    /// Accepts a request as [`Self::accept_request_socket`] does and returns without waiting; the
-    /// flow comes from [`Self::try_next_event`].
+    /// Accepts a request like [`Self::accept_request_socket`], but does not wait;
+    /// [`Self::try_next_event`] returns the flow later.
     ///
     /// # Errors
     ///
@@ -235,8 +237,8 @@ impl Registration {
         self.connection.send_request(&accepted)
     }
 
-    /// Takes the next event, if there is one: a request for a flow, or the outcome of one that was
-    /// accepted without waiting. In an event loop, call it until it gives `None`.
+    /// Returns the next event, if there is one: a flow request, or the outcome of a request that
+    /// was accepted without waiting. In an event loop, call it until it returns `None`.
     ///
     /// # Errors
     ///

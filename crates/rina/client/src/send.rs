@@ -36,8 +36,8 @@ pub struct FlowSender {
     stats: FlowStats,
 }
 
-/// Space in the ring for one SDU, which the caller writes in place. Dropping the slot sends
-/// nothing.
+/// Reserved space in the ring for one SDU, which the caller writes in place. Dropping the slot
+/// sends nothing.
 #[derive(Debug)]
 pub struct SendSlot<'a> {
     sender: &'a mut FlowSender,
@@ -68,15 +68,15 @@ impl FlowSender {
         }
     }
 
-    /// The names at the ends of the flow, its DIF and its limits.
+    /// Returns the names at the ends of the flow, its DIF and its limits.
     #[must_use]
     pub fn info(&self) -> &FlowInfo {
         self.link.info()
     }
 
-    /// Longest SDU in bytes that crosses the ring in one fragment, and the limit of
-    /// [`Self::reserve`]: about a quarter of the ring. Longer SDUs are sent in fragments, and the
-    /// receiver reassembles them.
+    /// Returns the longest SDU in bytes that crosses the ring in one fragment; it is the limit of
+    /// [`Self::reserve`] and about a quarter of the ring. Longer SDUs are sent in fragments, and
+    /// the receiver reassembles them.
     #[must_use]
     pub fn piece_max(&self) -> usize {
         self.piece_max
@@ -209,14 +209,15 @@ impl FlowSender {
         self.ring.arm_space(cost).map_err(broken)
     }
 
-    /// The doorbell for space. After [`Self::arm`] it becomes readable when there is space. It does
-    /// not report the end of the flow; [`crate::FlowReceiver::poll_fd`] does.
+    /// Returns the doorbell for space, as a descriptor. After [`Self::arm`] it becomes readable
+    /// when there is space to send. It does not report the end of the flow;
+    /// [`crate::FlowReceiver::poll_fd`] does.
     #[must_use]
     pub fn space_fd(&self) -> BorrowedFd<'_> {
         self.space_doorbell.as_fd()
     }
 
-    /// Counters of the sending half.
+    /// Returns the counters of the sending half since the flow was allocated.
     #[must_use]
     pub fn stats(&self) -> FlowStats {
         FlowStats {
@@ -386,7 +387,7 @@ impl Drop for FlowSender {
 }
 
 impl SendSlot<'_> {
-    /// Length of the SDU in bytes.
+    /// Returns the length of the SDU in bytes, as reserved.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
@@ -410,7 +411,7 @@ impl SendSlot<'_> {
         slot.write_at(offset, bytes);
     }
 
-    /// Sends the SDU.
+    /// Sends the SDU; the remote application can receive it from now on.
     pub fn commit(self) {
         let slot = self.sender.ring.reserve(self.length).expect(RESERVED);
         slot.commit(false);

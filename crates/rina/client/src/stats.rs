@@ -15,6 +15,7 @@ pub struct FlowStats {
     pub sdus_too_large: u64,
     /// Times this end rang a doorbell of the other end. Each takes one system call.
     pub doorbells_rung: u64,
-    /// Times this end slept, because it had nothing to receive or no space to send.
+    /// Times that this end slept until a doorbell rang, because it had nothing to receive or no
+    /// space to send.
     pub sleeps: u64,
 }

@@ -1,4 +1,4 @@
-//! The commands of the manager to the data plane.
+//! The commands that the manager (IPC Manager) sends to the data plane.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
@@ -13,7 +13,7 @@ use crate::ipcp_app::IpcpBuilder;
 use crate::mailbox::Mailbox;
 use crate::stream_socket::StreamSocket;
 
-/// The end of a flow that the data plane serves: where the SDUs of the flow's user come from and go
+/// The data plane's end of a flow toward the flow's user: where the user's SDUs come from and go
 /// to.
 pub enum FlowEnd {
     /// The data plane's end of a channel in shared memory. The application holds the other end.
@@ -44,8 +44,8 @@ pub enum FlowEnd {
     },
 }
 
-/// A command of the manager to the data plane. Commands are executed in the order in which they are
-/// sent.
+/// A command that the manager sends to the data plane. The data plane executes commands in the
+/// order in which they are sent.
 pub enum Command {
     /// Adds an IPCP of any kind. The data plane reports [`Event::LinkUp`](crate::Event::LinkUp)
     /// when a shim's medium or peer is available, and [`Event::LinkDown`](crate::Event::LinkDown)
@@ -56,8 +56,8 @@ pub enum Command {
         /// Creates the app of the IPCP.
         builder: Box<dyn IpcpBuilder>,
     },
-    /// Passes a command to the machine of a normal IPCP. N-1 flows and flows have commands of their
-    /// own.
+    /// Passes a command to the state machine of a normal IPCP. There are separate commands for N-1
+    /// flows and flows.
     Member {
         /// The IPCP.
         ipcp: IpcpId,
@@ -74,15 +74,15 @@ pub enum Command {
         /// piece.
         props: N1Properties,
     },
-    /// Copies the packets of an IPCP into a capture, until the capture is dropped. If the IPCP is
-    /// unknown, the data plane drops `tap`.
+    /// Starts a capture: copies the packets of an IPCP into `tap`, until the capture's reader is
+    /// dropped. If the IPCP is unknown, the data plane drops `tap`.
     Tap {
         /// The IPCP whose packets are captured.
         ipcp: IpcpId,
         /// The data plane's end of the capture.
         tap: Tap,
     },
-    /// Removes an IPCP: its flows fail and its device is dropped.
+    /// Removes an IPCP from the data plane: its flows fail and its device is dropped.
     RemoveIpcp {
         /// The IPCP.
         ipcp: IpcpId,
@@ -128,7 +128,8 @@ pub enum Command {
         /// The end of the flow at the accepting application, or the reason of a refusal.
         answer: Result<FlowEnd, String>,
     },
-    /// Connects two ends of different kinds on this system. Both have the port-id `port`.
+    /// Connects two ends of flows on this system, such as a ring and a socket, so that SDUs move
+    /// between them. Both ends have the port-id `port`.
     Relay {
         /// The first end.
         a: FlowEnd,
@@ -148,7 +149,8 @@ pub enum Command {
         /// Reason for the peer.
         reason: String,
     },
-    /// Sends to `settled` once all earlier commands are executed and no packets move any more.
+    /// Asks for a message to `settled` when all earlier commands are executed and no packets move
+    /// any more.
     Settle {
         /// Channel for the answer.
         settled: Sender<()>,

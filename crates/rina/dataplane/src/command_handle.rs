@@ -10,8 +10,9 @@ use crate::command::{Command, FlowEnd};
 use crate::ipc_process::{FlowRequest, Refusal};
 use crate::mailbox::Mailbox;
 
-/// Sends the commands of one IPCP to the data plane. The [`IpcProcess`](crate::IpcProcess) of each
-/// kind of IPCP makes the checks that depend on the kind, such as whether a name can be reached.
+/// Sends the commands about one IPCP to the data plane. The [`IpcProcess`](crate::IpcProcess) of
+/// each kind of IPCP makes the checks that depend on the kind, such as whether a name can be
+/// reached.
 pub struct CommandHandle {
     ipcp: IpcpId,
     commands: Mailbox<Command>,
@@ -19,7 +20,7 @@ pub struct CommandHandle {
 }
 
 impl CommandHandle {
-    /// A handle for an IPCP that is, or will be, on the data plane that reads `commands`.
+    /// Makes a handle for an IPCP that is, or will be, on the data plane that reads `commands`.
     #[must_use]
     pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> CommandHandle {
         CommandHandle {
@@ -29,24 +30,24 @@ impl CommandHandle {
         }
     }
 
-    /// Id of the IPCP.
+    /// Returns the id of the IPCP.
     #[must_use]
     pub fn ipcp(&self) -> IpcpId {
         self.ipcp
     }
 
-    /// The registered names, in alphabetical order.
+    /// Returns the names that are registered at the IPCP, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
         self.names.iter()
     }
 
-    /// Whether `name` is registered.
+    /// Whether `name` is registered at the IPCP.
     #[must_use]
     pub fn has(&self, name: &AppName) -> bool {
         self.names.contains(name)
     }
 
-    /// Registers the name of an application.
+    /// Registers the name of an application at the IPCP.
     ///
     /// # Errors
     /// [`Refusal::NameTaken`] if the name is registered.
@@ -54,7 +55,7 @@ impl CommandHandle {
         self.register_with(name, None)
     }
 
-    /// Registers the name of an IPCP. See
+    /// Registers the name of another IPCP at this IPCP. See
     /// [`IpcProcess::register_ipcp`](crate::IpcProcess::register_ipcp).
     ///
     /// # Errors
@@ -79,7 +80,7 @@ impl CommandHandle {
         Ok(())
     }
 
-    /// Withdraws the registration of a name.
+    /// Withdraws the registration of a name at the IPCP.
     ///
     /// # Errors
     /// [`Refusal::NotRegistered`] if the name is not registered.
@@ -94,7 +95,7 @@ impl CommandHandle {
         Ok(())
     }
 
-    /// Requests a flow.
+    /// Requests a flow; the data plane reports the result as an event.
     ///
     /// # Errors
     /// [`Refusal::NoEnd`] if `end` is `None`.
@@ -117,7 +118,7 @@ impl CommandHandle {
         Ok(())
     }
 
-    /// Answers an incoming flow.
+    /// Answers an incoming flow request: accepts it with an end, or refuses it with a reason.
     ///
     /// # Errors
     /// [`Refusal::NoEnd`] if the flow is accepted without an end.
@@ -134,7 +135,7 @@ impl CommandHandle {
         Ok(())
     }
 
-    /// Ends a flow.
+    /// Ends the flow with port-id `port`; the peer receives `reason`.
     pub fn deallocate(&self, port: PortId, reason: &str) {
         self.commands.put(Command::Deallocate {
             port,
@@ -142,7 +143,7 @@ impl CommandHandle {
         });
     }
 
-    /// Passes a command to the machine of a normal IPCP.
+    /// Passes a command to the state machine of the IPCP, which must be normal.
     pub fn member(&self, command: carina_ipcp::Command) {
         let ipcp = self.ipcp;
         self.commands.put(Command::Member { ipcp, command });

@@ -20,20 +20,20 @@ use carina_ipcp::N1Port;
 use carina_ring::WakeMode;
 use carina_ring::channel::{ChannelMemory, Endpoint, Side};
 
-/// The user's end of a flow that another worker provides.
+/// The end of a crossing at the normal IPCP that uses it, while another worker provides the flow.
 pub struct Crossed {
     /// The normal IPCP that uses the flow as an N-1 flow.
     pub ipcp: IpcpId,
-    /// That IPCP's number for the N-1 flow; it must not be in use.
+    /// The number by which the IPCP knows the N-1 flow; it must not be in use.
     pub n1: N1Port,
-    /// Port-id of the flow.
+    /// Port-id of the flow on this system.
     pub port: PortId,
     pub(crate) end: Box<Endpoint>,
     pub(crate) with: Crossing,
 }
 
-/// What the two ends of a crossing exchange besides the rings. Dropping it marks this end's ring as
-/// failed, unless the ring was closed before.
+/// State that the two ends of a crossing exchange besides the rings: the longest SDU, and why the
+/// flow ends. Dropping it marks this end's ring as failed, unless the ring was closed before.
 pub struct Crossing {
     shared: Arc<Shared>,
     side: Side,
@@ -81,7 +81,8 @@ impl Crossing {
         true
     }
 
-    /// The longest SDU that the other end accepts, in bytes; 0 before it is known.
+    /// Returns the longest SDU that the other end accepts, in bytes; 0 before the other end has
+    /// published it.
     #[must_use]
     pub fn piece_max(&self) -> usize {
         self.shared.piece_max[self.side.other().tx_ring()].load(Ordering::Acquire)
@@ -94,7 +95,7 @@ impl Crossing {
         closes[self.side.tx_ring()].get_or_insert_with(|| close.clone());
     }
 
-    /// Why the other end has closed its ring.
+    /// Returns why the other end has closed its ring.
     #[must_use]
     pub fn closed(&self) -> Close {
         let closes = self.shared.closes.lock();

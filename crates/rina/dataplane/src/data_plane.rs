@@ -36,7 +36,7 @@ pub struct DataPlane {
     can_wake_lightly: bool,
 }
 
-/// Number of the data plane's threads, and their processors.
+/// Number of the data plane's threads, and the processors on which they run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workers {
     /// Number of threads, from 1 to [`WORKERS_MAX`](crate::WORKERS_MAX).
@@ -111,7 +111,7 @@ impl DataPlane {
         Ok(Worker { commands, thread })
     }
 
-    /// Number of threads.
+    /// Returns the number of the data plane's threads (workers).
     #[must_use]
     pub fn worker_count(&self) -> usize {
         self.workers.len()
@@ -140,7 +140,7 @@ impl DataPlane {
         self.placed.insert(ipcp, best.unwrap_or(0));
     }
 
-    /// The worker on which an IPCP was placed; `None` if it was not placed.
+    /// Returns the number of the worker on which an IPCP was placed; `None` if it was not placed.
     #[must_use]
     pub fn worker_of(&self, ipcp: IpcpId) -> Option<usize> {
         self.placed.get(&ipcp).copied()
@@ -166,7 +166,7 @@ impl DataPlane {
         self.placed.remove(&ipcp);
     }
 
-    /// Sends a command to the worker that must execute it.
+    /// Sends a command to the worker that must execute it; does not wait for the result.
     pub fn send(&self, command: Command) {
         let ipcp = match &command {
             Command::AddIpcp { ipcp, .. }
@@ -280,13 +280,14 @@ impl DataPlane {
         Ok(FlowEnd::Elsewhere { end, with, user })
     }
 
-    /// The mailbox for commands about an IPCP, for other parts of the manager.
+    /// Returns the mailbox for commands about an IPCP, for other parts of the manager.
     #[must_use]
     pub fn commands(&self, ipcp: IpcpId) -> Mailbox<Command> {
         self.worker(ipcp).commands.clone()
     }
 
-    /// Returns the next event. [`DataPlane::as_fd`] stays readable until this returns `None`.
+    /// Returns the next event, or `None`; does not wait. [`DataPlane::as_fd`] stays readable until
+    /// this returns `None`.
     #[must_use]
     pub fn poll_event(&self) -> Option<Event> {
         self.events.take().inspect(trace::event)
@@ -299,8 +300,8 @@ impl DataPlane {
         self.can_wake_lightly
     }
 
-    /// Returns false if a thread has ended, which only a fault of the system or of this code can
-    /// cause.
+    /// Whether all threads run. A thread ends only because of a fault of the system or of this
+    /// code.
     #[must_use]
     pub fn is_running(&self) -> bool {
         let is_alive = |thread: &JoinHandle<()>| !thread.is_finished();

@@ -2,7 +2,8 @@
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 
-/// An event on the data plane. The data plane has chosen the port-ids with bit 31 set.
+/// An event that the data plane reports to the manager. The data plane has chosen the port-ids in
+/// events with bit 31 set; the manager has chosen the others.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The peer of an IPCP is connected and has sent its hello, or the medium of a shim is up.
@@ -13,7 +14,8 @@ pub enum Event {
         /// the address on which the shim listens.
         peer: String,
     },
-    /// The peer has disconnected, or the medium is down. Every flow of the IPCP has failed.
+    /// The peer of an IPCP has disconnected, or the medium is down. Every flow of the IPCP has
+    /// failed.
     LinkDown {
         /// The IPCP.
         ipcp: IpcpId,
@@ -36,21 +38,22 @@ pub enum Event {
         /// Name of the application on this system.
         name: AppName,
     },
-    /// An application has become reachable at the peer.
+    /// An application has become reachable at the peer of an IPCP, so that flows to it can be
+    /// requested.
     PeerRegistered {
         /// The IPCP through which the application is reached.
         ipcp: IpcpId,
         /// Name of the application.
         name: AppName,
     },
-    /// An application is no longer reachable at the peer.
+    /// An application is no longer reachable at the peer of an IPCP.
     PeerUnregistered {
         /// The IPCP through which the application was reached.
         ipcp: IpcpId,
         /// Name of the application.
         name: AppName,
     },
-    /// The peer requests a flow; the manager must answer with
+    /// The peer of an IPCP requests a flow; the manager must answer with
     /// [`Command::Respond`](crate::Command::Respond).
     IncomingFlow {
         /// The IPCP through which the request came.
@@ -64,7 +67,8 @@ pub enum Event {
         /// The requested flow specification.
         spec: FlowSpec,
     },
-    /// An allocation has succeeded or failed.
+    /// Result of [`Command::Allocate`](crate::Command::Allocate): the flow is allocated, or the
+    /// allocation failed.
     AllocateResult {
         /// Port-id of the request.
         port: PortId,

@@ -25,16 +25,16 @@ use crate::port_table::{CloseRequest, PortTable};
 pub(crate) struct Flow {
     pub id: AppId,
     pub port: PortId,
-    /// Link with packets for the application.
+    /// Link that carries packets to the application.
     pub input: LinkId,
-    /// Link with packets from the application.
+    /// Link that carries packets from the application.
     pub output: LinkId,
     pub row: Row,
     pub name: String,
     pub events: Mailbox<Event>,
     pub ports: PortTable,
     pub close_request: CloseRequest,
-    /// What to do with the port-id when the flow ends.
+    /// What the flow app does with the port-id when the flow ends.
     pub report: Report,
     pub is_done: bool,
     /// Whether the channel that carries the flow is known. Always true for a relay, which has none.

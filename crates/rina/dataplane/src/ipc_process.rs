@@ -10,10 +10,10 @@ use crate::qos::{QosError, QosOffered};
 /// An IPC process as the manager uses it: registers names and allocates flows. Results that take
 /// time arrive as [`Event`](crate::Event)s, from the data plane or from [`IpcProcess::poll_event`].
 pub trait IpcProcess {
-    /// Kind of the IPCP as in the configuration, such as `hv` or `normal`.
+    /// Returns the kind of the IPCP as configurations write it, such as `hv` or `normal`.
     fn kind(&self) -> &'static str;
 
-    /// The QoS that the IPCP promises for every flow.
+    /// Returns the QoS that the IPCP promises for every flow.
     fn qos_offered(&self) -> QosOffered;
 
     /// Registers an application of this system, so that peers can reach it.
@@ -45,10 +45,11 @@ pub trait IpcProcess {
     /// [`Refusal::NotRegistered`] if `name` is not registered.
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal>;
 
-    /// Whether `name` is known to be reachable.
+    /// Whether an application with this name is known to be reachable through the IPCP.
     fn reaches(&self, name: &AppName) -> bool;
 
-    /// Whether `name` may be reachable, which only a request for a flow can show.
+    /// Whether an application with this name may be reachable through the IPCP, which only a
+    /// request for a flow can show.
     fn may_reach(&self, _name: &AppName) -> bool {
         false
     }
@@ -70,39 +71,41 @@ pub trait IpcProcess {
         answer: Result<Option<FlowEnd>, String>,
     ) -> Result<(), Refusal>;
 
-    /// Ends a flow or a request for one. Unknown port-ids are ignored.
+    /// Ends a flow of the IPCP, or a request for a flow. Unknown port-ids are ignored.
     fn deallocate(&mut self, port: PortId, reason: &str);
 
-    /// Processes an event of the data plane. Events of other IPCPs are ignored.
+    /// Processes an event of the data plane. The IPCP ignores events about other IPCPs.
     fn handle(&mut self, _event: &crate::Event) {}
 
-    /// Whether both ends of the IPCP's flows are on this system, so that the manager connects them.
+    /// Whether both ends of the IPCP's flows are on this system, so that the manager connects the
+    /// ends itself.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// For a local IPCP: the port-id of the other end of an allocated flow.
+    /// For a local IPCP: returns the port-id of the other end of an allocated flow.
     fn local_peer(&self, _port: PortId) -> Option<PortId> {
         None
     }
 
-    /// The next event of an IPCP that does not run on the data plane. Any call may produce one.
+    /// Returns the next event of an IPCP that does not run on the data plane; `None` if there is
+    /// none. Any call may produce an event.
     #[must_use]
     fn poll_event(&mut self) -> Option<crate::Event> {
         None
     }
 }
 
-/// A request for a flow by an application of this system.
+/// A flow that an application of this system requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRequest {
     /// Port-id of the flow on this system.
     pub port: PortId,
-    /// Name of the calling application.
+    /// Name of the application that requests the flow.
     pub local: AppName,
-    /// Name of the called application.
+    /// Name of the application to which the flow is requested.
     pub remote: AppName,
-    /// The flow specification.
+    /// The flow specification that the application requests.
     pub spec: FlowSpec,
 }
 
@@ -113,7 +116,7 @@ pub enum Refusal {
     /// The name is registered already.
     #[error("the name {0} is already registered here; choose another or end the first")]
     NameTaken(AppName),
-    /// The name is not registered.
+    /// The name that should be withdrawn is not registered.
     #[error("the name {0} is not registered here")]
     NotRegistered(AppName),
     /// No application is registered with the called name at the other side.
@@ -122,10 +125,10 @@ pub enum Refusal {
     /// The IPCP cannot promise the requested QoS.
     #[error("the flow specification cannot be met: {0}")]
     Quality(QosError),
-    /// No request or flow has this port-id.
+    /// The IPCP has no request and no flow with this port-id.
     #[error("there is no flow or request with port {0}")]
     UnknownPort(PortId),
-    /// The peer is not connected.
+    /// The IPCP's peer is not connected; the text gives the reason.
     #[error("the other side is not connected: {0}")]
     LinkDown(String),
     /// The IPCP moves SDUs, but the caller gave no end of the flow.

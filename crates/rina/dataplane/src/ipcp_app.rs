@@ -25,12 +25,12 @@ use crate::port_table::PortTable;
 /// The manager opens devices and sockets first, so that it can report errors at once. It then sends
 /// the builder to the data plane ([`Command::AddIpcp`](crate::Command)).
 pub trait IpcpBuilder: Send {
-    /// Label of the IPCP in the counters.
+    /// Returns the label of the IPCP in the counters.
     fn label(&self) -> String;
 
-    /// Whether the IPCP's protocol keeps the peer within the credit of a flow's reader. If not, the
-    /// links toward the flows have a window, and the app drops or holds packets that exceed the
-    /// window.
+    /// Whether the IPCP's protocol keeps the peer within the credit that a flow's reader grants. If
+    /// not, the links toward the flows have a window, and the app drops or holds packets that
+    /// exceed the window.
     fn enforces_credit(&self) -> bool;
 
     /// Whether the app uses N-1 flows and accepts [`Request::Member`].
@@ -55,32 +55,32 @@ pub enum BuildError {
     /// No descriptor could be created.
     #[error("{0}")]
     System(#[from] io::Error),
-    /// The builder of this kind of IPCP failed.
+    /// The builder of this kind of IPCP failed, with this error.
     #[error("{0}")]
     Kind(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What the data plane passes to the app of an IPCP.
+/// What the data plane gives to the app of an IPCP when it creates the app.
 pub struct AppContext {
     /// Id of the app in the engine.
     pub id: AppId,
-    /// Id of the IPCP in events.
+    /// Id of the IPCP, for the events that the app reports.
     pub ipcp: IpcpId,
-    /// Queue of requests for the app. The plane wakes the app after it has added one.
+    /// Queue of requests for the app. The data plane wakes the app after it has added one.
     pub requests: RequestQueue,
-    /// Mailbox for events of the app.
+    /// Mailbox into which the app puts its events.
     pub events: Mailbox<Event>,
-    /// Port-ids of the data plane.
+    /// Table of the port-ids that are in use on the worker.
     pub ports: PortTable,
-    /// Counters of the app.
+    /// Counters of the app, a row of the shared table.
     pub row: Row,
-    /// Pool of buffers for packets.
+    /// Pool of buffers for packets that the app makes or keeps.
     pub pool: Pool,
-    /// Captures of the app's packets.
+    /// Captures of the app's packets that are running.
     pub taps: Taps,
 }
 
-/// A request of the plane to the app of an IPCP.
+/// A request that a data-plane thread makes to the app of an IPCP.
 pub enum Request {
     /// Registers a name. If the name is that of an IPCP, the reader decodes the first PDU of a flow
     /// to it.
@@ -120,9 +120,9 @@ pub enum Request {
     Remove,
 }
 
-/// A request of the plane to the app of a normal IPCP only.
+/// A request that a data-plane thread makes only to the app of a normal IPCP.
 pub enum MemberRequest {
-    /// A command for the IPCP's machine.
+    /// A command for the IPCP's state machine.
     Command(carina_ipcp::Command),
     /// Attaches a flow of another IPCP as an N-1 flow, which is not used yet.
     Attach {
@@ -150,11 +150,11 @@ pub enum MemberRequest {
 /// The links between the app of an IPCP and the user of a flow.
 #[derive(Clone, Copy)]
 pub struct FlowLinks {
-    /// Link with packets for the user.
+    /// Link that carries packets to the user.
     pub to_flow: LinkId,
-    /// Link with packets from the user.
+    /// Link that carries packets from the user.
     pub from_flow: LinkId,
-    /// Most ring bytes that may be in transit to the user.
+    /// Largest number of ring bytes that may be in transit to the user.
     pub window: u64,
 }
 
@@ -168,27 +168,27 @@ impl FlowLinks {
 
 /// The links of an N-1 flow, from the point of view of the IPCP that uses it.
 pub struct N1Links {
-    /// Port-id of the flow.
+    /// Port-id of the N-1 flow on this system.
     pub port: PortId,
-    /// Link with received PDUs.
+    /// Link that carries received PDUs to the IPCP.
     pub input: LinkId,
-    /// Link for PDUs to send.
+    /// Link on which the IPCP sends PDUs.
     pub output: LinkId,
     /// Whether the IPCP must not report the end of the flow, because the other end of a relay does.
     pub is_silent: bool,
 }
 
-/// A queue of the plane's requests, oldest first. Clones share one queue.
+/// A queue of requests to the app of one IPCP, oldest first. Clones share one queue.
 #[derive(Clone, Default)]
 pub struct RequestQueue(Rc<RefCell<VecDeque<Request>>>);
 
 impl RequestQueue {
-    /// Adds a request.
+    /// Adds a request at the end of the queue.
     pub fn push(&self, request: Request) {
         self.0.borrow_mut().push_back(request);
     }
 
-    /// Removes and returns the oldest request.
+    /// Removes and returns the oldest request; `None` if the queue is empty.
     #[must_use]
     pub fn pop(&self) -> Option<Request> {
         self.0.borrow_mut().pop_front()

@@ -26,7 +26,7 @@ impl<T> Clone for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// An empty mailbox.
+    /// Makes an empty mailbox.
     ///
     /// # Errors
     /// The system has no free descriptor.
@@ -59,7 +59,7 @@ impl<T> Mailbox<T> {
         self.shared.doorbell.signal();
     }
 
-    /// Number of items waiting.
+    /// Returns the number of items that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared
@@ -75,7 +75,7 @@ impl<T> Mailbox<T> {
         self.len() == 0
     }
 
-    /// Removes and returns the oldest item.
+    /// Removes and returns the oldest item; `None` if none waits. Does not block.
     #[must_use]
     pub fn take(&self) -> Option<T> {
         let mut queue = self

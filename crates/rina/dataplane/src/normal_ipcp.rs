@@ -22,7 +22,7 @@ enum DirectoryScope {
     OnDemand,
 }
 
-/// The manager's side of a member of a normal DIF.
+/// The manager's side of a member of a normal DIF; the data plane runs the member's state machine.
 pub struct NormalIpcp {
     commands: CommandHandle,
     /// Names that are known to be in the DIF's directory, including those of this system.
@@ -35,7 +35,7 @@ pub struct NormalIpcp {
 }
 
 impl NormalIpcp {
-    /// Creates the manager's side of an IPCP that is added to the data plane with
+    /// Makes the manager's side of an IPCP that is added to the data plane with
     /// [`NormalBuilder`](crate::NormalBuilder). Call [`NormalIpcp::begin`] after that.
     #[must_use]
     pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> NormalIpcp {
@@ -52,12 +52,12 @@ impl NormalIpcp {
         self.has_begun = true;
     }
 
-    /// The names registered at this member, in alphabetical order.
+    /// Returns the names registered at this member, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
         self.commands.names()
     }
 
-    /// Passes a command to the IPCP's machine.
+    /// Passes a command to the IPCP's state machine on the data plane.
     pub fn command(&self, command: carina_ipcp::Command) {
         self.commands.member(command);
     }

@@ -15,7 +15,7 @@ pub type CloseRequest = Rc<RefCell<Option<String>>>;
 /// Makes another worker end the flow with this port-id. The text is the reason for the peer.
 pub type EndElsewhere = Rc<dyn Fn(PortId, String)>;
 
-/// The flow that has a port-id.
+/// An entry of the port table: the flow that has a port-id.
 #[derive(Clone)]
 pub struct PortEntry {
     /// The IPCP that provides the flow; `None` for a relay between two users on this system.
@@ -26,10 +26,11 @@ pub struct PortEntry {
     pub owner: Option<FlowOwner>,
 }
 
-/// The user of a flow.
+/// The user of a flow, which the data plane tells when the flow must end.
 #[derive(Clone)]
 pub enum FlowOwner {
-    /// An application: the app of the flow, and where that app looks for a request to close.
+    /// An application: the app of the flow, and the place where that app looks for a request to
+    /// close the flow.
     App(AppId, CloseRequest),
     /// A normal IPCP on this worker, which uses the flow as an N-1 flow.
     Ipcp(IpcpId, N1Port),
@@ -41,7 +42,7 @@ pub enum FlowOwner {
     Crossed(AppId, IpcpId, N1Port),
 }
 
-/// All port-ids in use on a worker. Clones share one table.
+/// The port-ids that are in use on a worker, each with its flow. Clones share one table.
 #[derive(Clone)]
 pub struct PortTable(Rc<RefCell<Ports>>);
 
@@ -54,7 +55,7 @@ struct Ports {
 }
 
 impl PortTable {
-    /// The table of a worker. Every worker chooses from its own range of port-ids.
+    /// Makes the table of worker `number`. Every worker chooses from its own range of port-ids.
     #[must_use]
     pub fn of_worker(number: usize) -> PortTable {
         let first = FIRST + number as u32 * PORTS_PER_WORKER;
@@ -65,13 +66,14 @@ impl PortTable {
         })))
     }
 
-    /// The worker that has chosen a port-id; 0 for a port-id that the manager chose.
+    /// Returns the number of the worker that has chosen a port-id; 0 for a port-id that the manager
+    /// chose.
     #[must_use]
     pub fn worker_of(port: PortId) -> usize {
         (port.0.saturating_sub(FIRST) / PORTS_PER_WORKER) as usize
     }
 
-    /// The entry of a port-id.
+    /// Returns the entry of a port-id; `None` if the port-id is free.
     #[must_use]
     pub fn get(&self, port: PortId) -> Option<PortEntry> {
         self.0.borrow().entries.get(&port).cloned()
@@ -82,7 +84,7 @@ impl PortTable {
         self.0.borrow_mut().entries.insert(port, entry);
     }
 
-    /// Frees a port-id.
+    /// Frees a port-id; its flow has ended.
     pub fn remove(&self, port: PortId) {
         self.0.borrow_mut().entries.remove(&port);
     }
@@ -123,7 +125,7 @@ impl PortTable {
     }
 }
 
-/// Most threads of one data plane.
+/// Largest number of threads of one data plane.
 pub const WORKERS_MAX: usize = 64;
 
 /// The lowest port-id that the data plane chooses.

@@ -4,7 +4,7 @@ use carina_api::FlowSpec;
 use carina_api::spec::SpecError;
 use thiserror::Error;
 
-/// The QoS that an IPCP can promise for every flow.
+/// The QoS that an IPCP can promise for every flow, with which flow specifications are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QosOffered {
     /// The lowest limit on delay that can be promised, in microseconds; `None` if none can.
@@ -13,15 +13,15 @@ pub struct QosOffered {
     pub jitter_us: Option<u32>,
     /// The highest bandwidth that can be promised, in bits per second; `None` if none can.
     pub bandwidth_bps: Option<u64>,
-    /// Largest share of SDUs that may be lost, in 1/10000.
+    /// Largest share of SDUs that the IPCP may lose, in 1/10000.
     pub loss: u16,
-    /// Largest number of consecutive SDUs that may be lost.
+    /// Largest number of consecutive SDUs that the IPCP may lose.
     pub gap: u64,
-    /// Whether SDUs arrive in order.
+    /// Whether the IPCP delivers SDUs in order.
     pub in_order: bool,
-    /// Whether the boundaries of SDUs are kept.
+    /// Whether the IPCP keeps the boundaries of SDUs.
     pub msg_boundaries: bool,
-    /// The longest SDU in bytes; `None` for any length.
+    /// The longest SDU that the IPCP carries, in bytes; `None` for any length.
     pub sdu_bytes_max: Option<usize>,
 }
 
@@ -39,8 +39,8 @@ impl QosOffered {
         sdu_bytes_max: None,
     };
 
-    /// The QoS of a datagram network: SDUs of at most `sdu_bytes_max` bytes, any of which may be
-    /// lost.
+    /// Returns the QoS of a datagram network: SDUs of at most `sdu_bytes_max` bytes, any of which
+    /// may be lost.
     #[must_use]
     pub const fn datagrams(sdu_bytes_max: usize) -> QosOffered {
         QosOffered {
@@ -51,7 +51,7 @@ impl QosOffered {
         }
     }
 
-    /// Checks whether the offer meets a flow specification.
+    /// Checks whether this QoS meets a flow specification.
     ///
     /// # Errors
     /// The first field that cannot be met.

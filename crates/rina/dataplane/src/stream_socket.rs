@@ -29,16 +29,16 @@ impl StreamSocket {
         }
     }
 
-    /// With bytes that the application wrote before its own, at most 64.
-    /// [`Self::take_filler`] takes
-    /// them off.
+    /// Notes that the application wrote `bytes` filler bytes (at most 64) before its own data.
+    /// [`Self::take_filler`] removes them.
     #[must_use]
     pub fn with_filler(mut self, bytes: usize) -> StreamSocket {
         self.filler = bytes.min(FILLER_BYTES_MAX);
         self
     }
 
-    /// Takes the filler off the socket: from now on the application may write.
+    /// Reads the filler bytes off the socket and discards them: from now on the application can
+    /// write.
     pub fn take_filler(&mut self) {
         let bytes = std::mem::take(&mut self.filler);
         if bytes > 0 {

@@ -27,6 +27,6 @@ mod rlite;
 
 use carina_ipcp::Dialects;
 
-/// All dialects of Carina: native, rlite, IRATI.
+/// The list of all dialects that Carina supports: native, rlite, IRATI.
 pub const DIALECTS: Dialects =
     Dialects::new(&[carina_management::DIALECT, rlite::DIALECT, irati::DIALECT]);

@@ -5,7 +5,7 @@ use alloc::string::String;
 
 use crate::error::PolicyError;
 
-/// Description of a policy, for lists that people read.
+/// Description of a policy of EFCP or delimiting, for lists that people read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyInfo {
     /// Name of the policy.
@@ -19,9 +19,9 @@ pub struct PolicyInfo {
 /// Description of a parameter of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamInfo {
-    /// Name of the parameter.
+    /// Name of the parameter, as configurations write it.
     pub name: &'static str,
-    /// Default value.
+    /// Value of the parameter if the configuration does not set it, as text.
     pub default: &'static str,
     /// What the parameter means, with unit and range.
     pub help: &'static str,

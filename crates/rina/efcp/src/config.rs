@@ -9,8 +9,8 @@ use crate::error::ConfigError;
 use crate::profile::EfcpProfile;
 use crate::rtt::{self, RttEstimator};
 
-/// Features and limits of a connection. Both ends must agree on all fields except the queue limits,
-/// the acknowledgement policy, and the policies for congestion control and round-trip time.
+/// Features and limits of an EFCP connection. Both ends must agree on all fields except the queue
+/// limits, the acknowledgement policy, and the policies for congestion control and round-trip time.
 #[derive(Debug)]
 pub struct ConnectionConfig {
     /// Whether UDFs are delivered in order.
@@ -51,16 +51,16 @@ pub struct ConnectionConfig {
     pub rollover: Option<u64>,
     /// Protocol details in which implementations of EFCP differ.
     pub profile: EfcpProfile,
-    /// When the receiver acknowledges.
+    /// When the receiver acknowledges PDUs.
     pub ack: AckPolicy,
-    /// Limits of the sender's queues.
+    /// Limits of the sender's queues: unsent UDFs and bytes, and unacknowledged bytes.
     pub queue: QueueLimits,
     /// Most UDFs that the receiver holds, for the reader or because an earlier one is missing, on a
     /// connection without flow control by window.
     pub reorder_max: usize,
     /// Policy of congestion control; used only with retransmission control.
     pub congestion: Box<dyn CongestionControl>,
-    /// Policy of round-trip time estimation.
+    /// Policy by which the sender estimates the round-trip time.
     pub rtt: Box<dyn RttEstimator>,
 }
 
@@ -86,14 +86,14 @@ impl Default for WindowControl {
 /// Parameters of flow control by rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateControl {
-    /// PDUs in each time frame; 1 or more.
+    /// Number of PDUs that may be sent in each time frame; 1 or more.
     pub pdus: u32,
     /// Length of the time frame in milliseconds; 1 or more.
     pub frame_ms: u32,
 }
 
-/// When a receiver acknowledges. Whatever the policy, it acknowledges the first PDU of a run and a
-/// PDU out of order at once, and every PDU after A at the latest.
+/// When a receiver sends acknowledgements. Whatever the policy, it acknowledges the first PDU of a
+/// run and a PDU out of order at once, and every PDU after A at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
     /// Acknowledge at once when this many PDUs are unacknowledged.
@@ -115,9 +115,10 @@ impl Default for AckPolicy {
 /// acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Most UDFs in the queue of unsent ones; 1 or more.
+    /// Largest number of UDFs in the queue of unsent UDFs; 1 or more.
     pub pdus: usize,
-    /// Most bytes in that queue. The sender accepts a last UDF that exceeds the limit.
+    /// Largest number of bytes in the queue of unsent UDFs. The sender accepts a last UDF that
+    /// exceeds the limit.
     pub bytes: usize,
     /// With retransmission control: most unacknowledged bytes, in addition to the window, since a
     /// window counts PDUs of any length. The sender sends a last UDF that exceeds the limit.

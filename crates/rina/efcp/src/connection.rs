@@ -23,15 +23,15 @@ use crate::seq::{self, Random};
 /// A PDU to send: the values for its PCI, and its user-data field.
 #[derive(Debug)]
 pub struct Transmit<P> {
-    /// Type of the PDU: data, control or rendezvous.
+    /// Type of the PDU, such as data, control or rendezvous.
     pub kind: PduType,
     /// Whether the data run flag is set.
     pub drf: bool,
     /// Sequence number of a data PDU, as on the wire; 0 for other types.
     pub seq: u64,
-    /// Contents of a control or rendezvous PDU.
+    /// Contents of a control or rendezvous PDU; `None` for a data PDU.
     pub control: Option<Control>,
-    /// The user-data field of a data PDU.
+    /// The user-data field of a data PDU; `None` for other types.
     pub udf: Option<P>,
 }
 
@@ -82,7 +82,8 @@ pub struct Connection<P> {
 }
 
 impl<P: Payload> Connection<P> {
-    /// A connection without state. `seed` only affects the choice of initial sequence numbers.
+    /// Makes one end of a connection, which has sent and received nothing. `seed` only affects the
+    /// choice of initial sequence numbers.
     #[must_use]
     pub fn new(now: Instant, config: ConnectionConfig, seed: u64) -> Connection<P> {
         let (profile, receiver) = (config.profile, Receiver::new(&config));
@@ -109,7 +110,7 @@ impl<P: Payload> Connection<P> {
         self.sender.prepared = Some(number);
     }
 
-    /// Counters since the connection was created.
+    /// Returns this end's counters since the connection was created.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -289,14 +290,14 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// Whether [`Connection::poll_deliver`] will return a UDF.
+    /// Whether [`Connection::poll_deliver`] would return a UDF now.
     #[inline]
     #[must_use]
     pub fn is_deliverable(&self) -> bool {
         self.receiver.has_ready()
     }
 
-    /// Returns the next UDF for the reader.
+    /// Takes the next UDF for the reader; `None` if none is ready.
     #[must_use]
     pub fn poll_deliver(&mut self) -> Option<Delivered<P>> {
         let delivered = self.receiver.poll_deliver()?;
@@ -304,7 +305,7 @@ impl<P: Payload> Connection<P> {
         Some(delivered)
     }
 
-    /// Returns the next event.
+    /// Takes the oldest event of the connection; `None` if none waits.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<ConnEvent> {
         self.events.pop_front()
@@ -396,7 +397,7 @@ impl<P: Payload> Connection<P> {
         self.sender.loss.timeouts_in_a_row()
     }
 
-    /// State of the connection, for people to read.
+    /// Returns the state of the connection for people to read: windows, queues and round-trip time.
     #[must_use]
     pub fn status(&self) -> Status {
         let sender = &self.sender;
@@ -421,7 +422,7 @@ impl<P: Payload> Connection<P> {
     }
 }
 
-/// State of a connection.
+/// State of one end of a connection at one moment: windows, queues and round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Whether the connection has failed.
@@ -430,26 +431,26 @@ pub struct Status {
     pub is_sending: bool,
     /// Whether a run is open in the receiving direction.
     pub is_receiving: bool,
-    /// UDFs in the closed-window queue.
+    /// Number of UDFs that are written but not sent (the closed-window queue).
     pub queued: usize,
     /// PDUs that were sent and are not acknowledged, counted from the left edge.
     pub outstanding: u64,
     /// PDUs that are believed to be in flight: outstanding, and neither acknowledged nor considered
     /// lost.
     pub in_flight: u64,
-    /// PDUs that the window still allows to send.
+    /// Number of further PDUs that the window allows to be sent.
     pub credit: u64,
-    /// Name of the congestion control policy.
+    /// Name of the congestion control policy in use.
     pub congestion: &'static str,
     /// Window of congestion control, in PDUs.
     pub congestion_window: u64,
-    /// Name of the policy of round-trip time estimation.
+    /// Name of the policy of round-trip time estimation in use.
     pub rtt: &'static str,
     /// Estimated round-trip time; 0 before the first sample.
     pub round_trip: Duration,
-    /// Smallest round-trip time; 0 before the first sample.
+    /// Smallest round-trip time measured; 0 before the first sample.
     pub round_trip_min: Duration,
-    /// Sequence number of the next new PDU.
+    /// Sequence number of the next PDU to be sent for the first time.
     pub next_seq: u64,
     /// The receiver's left edge: the next expected sequence number.
     pub receiver_left: u64,

@@ -28,11 +28,12 @@ pub enum Discard {
     AbsurdWindow,
     /// The control PDU is older than one that was received, and contains nothing new.
     OldControl,
-    /// The number of the control PDU is far above that of the last one, and not confirmed yet.
+    /// The sequence number of the control PDU is far above that of the last one, and no further
+    /// control PDU has confirmed it yet.
     ControlJump,
     /// The control PDU has contents that this connection does not use.
     UnexpectedControl,
-    /// The connection has failed.
+    /// The connection had failed before the PDU arrived.
     Failed,
 }
 
@@ -96,7 +97,7 @@ pub struct Counters {
     pub lost: u64,
     /// Expiries of the retransmission timer.
     pub timeouts: u64,
-    /// Tail loss probes.
+    /// Tail loss probes sent: repeated last PDUs that make the peer reveal a loss.
     pub probes: u64,
     /// Control PDUs sent, without rendezvous PDUs.
     pub control_sent: u64,
@@ -120,9 +121,9 @@ pub struct Counters {
     pub marks_echoed: u64,
     /// UDFs dropped from the queue of unsent UDFs, because no buffer was free to keep them.
     pub unsent: u64,
-    /// Runs started as a sender.
+    /// Runs that this end started as a sender.
     pub runs: u64,
-    /// Times that `write` returned an error, because the queue was full or no buffer was free.
+    /// Calls of `write` that returned an error, because the queue was full or no buffer was free.
     pub refused: u64,
     discards: [u64; Discard::ALL.len()],
 }

@@ -77,7 +77,7 @@ impl fmt::Display for PolicyError {
 
 impl core::error::Error for PolicyError {}
 
-/// Which field of a [`ConnectionConfig`](crate::ConnectionConfig) is out of range.
+/// Which field of a [`ConnectionConfig`](crate::ConnectionConfig) is invalid, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConfigError {

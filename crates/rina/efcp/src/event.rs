@@ -1,9 +1,9 @@
 //! Events of a connection, and the reasons for its failure.
 
-/// An event of a connection.
+/// A change of a connection that its owner should know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnEvent {
-    /// The connection has failed.
+    /// The connection has failed, for this reason; it carries no more data.
     Failed(FailReason),
     /// Sequence numbers will run out soon: a new connection should replace this one.
     Rollover,
@@ -17,11 +17,11 @@ pub enum ConnEvent {
 /// Why a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailReason {
-    /// Retransmissions brought no progress for R.
+    /// Retransmissions brought no new acknowledgement for the time R.
     NoProgress,
     /// The peer started a new run while PDUs of the old run were missing.
     RunBroken,
-    /// All sequence numbers are used.
+    /// The sender has used all sequence numbers.
     Exhausted,
     /// No buffer was free for a UDF that had already been acknowledged.
     NoBuffer,

@@ -31,7 +31,7 @@ pub struct EfcpProfile {
     pub answers_every: bool,
     /// What a sender does while its window stays closed and no PDU is outstanding.
     pub stall: Stall,
-    /// Number of the first control PDU: 0 or 1.
+    /// Sequence number of the first control PDU: 0 or 1.
     pub control_first: u8,
     /// Whether the numbers of control PDUs restart with each new run of data.
     pub control_restarts: bool,

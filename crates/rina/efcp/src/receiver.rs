@@ -31,14 +31,14 @@ use crate::profile::{EfcpProfile, Stall, Wrap};
 use crate::seq;
 use ranges::Ranges;
 
-/// A UDF that is delivered to the reader.
+/// A user-data field (UDF) that a connection delivers to its reader.
 #[derive(Debug)]
 pub struct Delivered<P> {
-    /// The bytes of the UDF.
+    /// The bytes of the UDF, still with the header of delimiting if the policy has one.
     pub udf: P,
     /// Sequence number of the UDF, extended to 64 bits.
     pub seq: u64,
-    /// With in-order delivery: UDFs before this one are lost for good.
+    /// With in-order delivery: whether UDFs directly before this one are lost for good.
     pub gap_before: bool,
 }
 

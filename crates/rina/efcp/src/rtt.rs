@@ -10,25 +10,26 @@ use carina_time::{Duration, Instant};
 use crate::catalogue::{ParamInfo, PolicyInfo, check_names, number, unknown_policy};
 use crate::error::PolicyError;
 
-/// A policy of round-trip time estimation.
+/// A policy by which a sender estimates the round-trip time and the retransmission timeout.
 pub trait RttEstimator: fmt::Debug + Send {
     /// Name of the policy in the catalogue.
     fn name(&self) -> &'static str;
 
-    /// Adds a sample, from which the delay of the peer is already subtracted.
+    /// Adds a measured round-trip time. The caller has already subtracted the time for which the
+    /// peer delayed its acknowledgement.
     fn on_sample(&mut self, now: Instant, rtt: Duration);
 
-    /// The estimated round-trip time; 0 before the first sample.
+    /// Returns the estimated round-trip time; 0 before the first sample.
     fn estimate(&self) -> Duration;
 
-    /// The smallest recent sample; 0 before the first.
+    /// Returns the smallest recent sample; 0 before the first sample.
     fn min_rtt(&self) -> Duration;
 
-    /// The retransmission timeout, without back-off and without A.
+    /// Returns the retransmission timeout, without back-off and without the time A.
     fn timeout(&self) -> Duration;
 }
 
-/// Policy with smoothed mean and deviation (RFC 6298).
+/// Policy that estimates from the smoothed mean and the deviation of the samples (RFC 6298).
 #[derive(Clone, Copy, Debug)]
 pub struct Smoothed {
     initial: Duration,

@@ -20,22 +20,25 @@ pub struct FlowKey(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct N1Port(pub u32);
 
-/// Properties of an N-1 flow, given when the flow comes up.
+/// Properties of an N-1 flow, which the caller passes with [`Command::N1Up`] and data transfer does
+/// not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct N1Properties {
-    /// Name of the N-1 DIF.
+    /// Name of the N-1 DIF that provides the N-1 flow.
     pub dif: String,
-    /// Name of the other end, as the N-1 DIF gave it. It may be the name of a DIF. Empty: unknown.
+    /// Name of the IPCP at the other end of the N-1 flow, as the N-1 DIF gave it. It may be the
+    /// name of a DIF. Empty: unknown.
     pub remote: String,
     /// Longest SDU that the N-1 flow carries, in bytes.
     pub sdu_max: usize,
-    /// SDUs arrive once, whole and in order; otherwise the flow ends.
+    /// The N-1 flow delivers SDUs once, whole and in order, and ends if it cannot.
     pub is_reliable: bool,
     /// Others can listen to the medium or write to it, so the DIF's SDU protection is used.
     pub is_exposed: bool,
-    /// This side requested the flow.
+    /// This IPCP's system requested the N-1 flow; `false` if the other end requested it.
     pub is_initiator: bool,
-    /// Cost of the flow for routing (default: 1).
+    /// Cost of the N-1 flow for routing: a path's cost is the sum of the costs of its flows
+    /// (default: 1).
     pub cost: u32,
 }
 
@@ -144,7 +147,7 @@ pub struct N1Dif {
 pub struct Reason(String);
 
 impl Reason {
-    /// The text.
+    /// Returns the text of the reason.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -192,7 +195,7 @@ impl fmt::Display for Reason {
 
 impl core::error::Error for Reason {}
 
-/// An operation on the RIB of a member.
+/// A read or write that [`Command::Rib`] carries out on the RIB of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RibOp {
     /// Reads the object at `path` and the objects up to `scope` levels below it.
@@ -214,14 +217,14 @@ pub enum RibOp {
     },
 }
 
-/// An object of the RIB, as tools see it.
+/// An object of a member's RIB, as a read returns it and tools show it: path, class and fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RibObject {
-    /// Name of the object: a path.
+    /// Name of the object: its path in the RIB tree.
     pub path: String,
-    /// Class of the object.
+    /// Class of the object: the kind of thing that it describes.
     pub class: String,
-    /// Fields of the object, in order.
+    /// Fields of the object, as names and values, in order.
     pub fields: Vec<(String, Scalar)>,
 }
 
@@ -367,7 +370,7 @@ pub type Watch<P> = alloc::boxed::Box<dyn FnMut(Passage, N1Port, &P)>;
 pub struct Delivery<P> {
     /// The flow that received it.
     pub flow: FlowKey,
-    /// The bytes.
+    /// The bytes of the SDU, or of the piece.
     pub sdu: P,
     /// A further piece of the same SDU follows.
     pub more: bool,

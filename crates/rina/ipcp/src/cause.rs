@@ -15,7 +15,7 @@ use core::fmt;
 pub struct Cause(Arc<dyn Error + Send + Sync>);
 
 impl Cause {
-    /// Wraps an error.
+    /// Wraps `error`, which keeps its text and its source.
     pub fn new(error: impl Error + Send + Sync + 'static) -> Cause {
         Cause(Arc::new(error))
     }

@@ -13,9 +13,9 @@ use crate::scalar::Scalar;
 /// Configuration of one IPCP, given when the IPCP is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Name of the IPCP: an application name in the N-1 DIFs, unique in the DIF.
+    /// Name of the IPCP, unique in the DIF. N-1 DIFs know the IPCP by it as an application name.
     pub name: String,
-    /// Name of the DIF.
+    /// Name of the DIF that the IPCP is, or becomes, a member of.
     pub dif: String,
     /// Dialect of the DIF: decides the layout of PDUs and the protocols of layer management.
     pub dialect: Dialect,
@@ -28,7 +28,7 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DifConfig {
-    /// Field widths in bytes.
+    /// Widths of the fields of the PCI, in bytes.
     pub widths: FieldWidths,
     /// Longest PDU in bytes, PCI included and SDU protection excluded. 0: derived. An IPC manager
     /// that knows the N-1 DIFs replaces 0 before the DIF starts; otherwise data transfer uses what
@@ -38,7 +38,7 @@ pub struct DifConfig {
     pub max_pdu_lifetime_ms: u32,
     /// Hop limit: largest number of hops (N-1 flows) that a PDU may take.
     pub hop_limit: u8,
-    /// Several small SDUs may share one PDU.
+    /// The delimiter may put several small SDUs into one PDU.
     pub concatenation: bool,
     /// Keep-alive interval between neighbours, in milliseconds. A neighbour is lost after three
     /// missed keep-alives.
@@ -79,7 +79,8 @@ pub struct FieldWidths {
 pub struct PolicySpec {
     /// Name of the policy in the catalogue.
     pub name: String,
-    /// Parameters by name. The policy checks their values.
+    /// Parameters as names and values. Absent parameters have their defaults. The policy checks the
+    /// values.
     pub params: BTreeMap<String, String>,
 }
 
@@ -110,12 +111,12 @@ impl PolicySpec {
 pub struct QosCube {
     /// QoS-id in the PCI, 1 or more.
     pub id: u16,
-    /// Name for people.
+    /// Name of the cube, for people to read.
     pub name: String,
-    /// SDUs are delivered in order.
+    /// The receiver delivers SDUs in the order in which they were written.
     #[serde(default)]
     pub in_order: bool,
-    /// Lost PDUs are retransmitted: no SDU is lost unless the flow fails.
+    /// The sender retransmits lost PDUs: no SDU is lost unless the flow fails.
     #[serde(default)]
     pub retransmission: bool,
     /// Window-based flow control; `None` for none.
@@ -128,22 +129,25 @@ pub struct QosCube {
     /// number.
     #[serde(default)]
     pub max_sdu_gap: Option<u64>,
-    /// An SDU may be delivered in parts when the rest is lost.
+    /// The receiver may deliver the parts of an SDU that arrived when the rest is lost.
     #[serde(default)]
     pub partial_delivery: bool,
     /// Priority of the cube's queue in the RMT under `strict-priority`: 0 is served first.
     #[serde(default = "default_priority")]
     pub priority: u8,
-    /// Weight of the cube's queue in the RMT under `weighted-fair`.
+    /// Weight of the cube's queue in the RMT under `weighted-fair`: queues share an N-1 flow in
+    /// proportion to their weights.
     #[serde(default = "default_weight")]
     pub weight: u16,
-    /// Relays may set the ECN flag of a PDU instead of dropping the PDU.
+    /// Relays may set the congestion flag (ECN) of a PDU in a long queue instead of dropping the
+    /// PDU.
     #[serde(default)]
     pub ecn: bool,
     /// Initial value of the A timer in milliseconds: longest delay of an acknowledgement.
     #[serde(default = "default_a")]
     pub initial_a_ms: u32,
-    /// How long a PDU is retransmitted before the flow fails, in milliseconds (R of delta-t).
+    /// Longest time for which the sender retransmits a PDU before the flow fails, in milliseconds
+    /// (R of delta-t).
     #[serde(default = "default_r")]
     pub retransmit_ms: u32,
     /// Longest delay that the cube promises, in microseconds; 0: no promise.
@@ -154,23 +158,23 @@ pub struct QosCube {
     pub max_loss: u16,
 }
 
-/// Window-based flow control.
+/// Parameters of window-based flow control, in PDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WindowConfig {
-    /// Largest number of PDUs that the receiver allows in flight.
+    /// Largest number of PDUs that the receiver allows to be sent and not yet acknowledged.
     pub credit_max: u32,
-    /// Number of PDUs that the sender may send before it has heard from the receiver.
+    /// Number of PDUs that the sender may send before it has received a control PDU with a window.
     pub initial_credit: u32,
 }
 
-/// Rate-based flow control.
+/// Parameters of rate-based flow control: so many PDUs in each time frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RateConfig {
-    /// PDUs per frame.
+    /// Number of PDUs that the sender may send in each time frame; 1 or more.
     pub pdus: u32,
-    /// Length of the time frame in milliseconds.
+    /// Length of the time frame in milliseconds; 1 or more.
     pub frame_ms: u32,
 }
 
@@ -228,7 +232,8 @@ impl DifConfig {
 }
 
 impl DifConfig {
-    /// True when flows carry SDUs that are longer than one PDU.
+    /// Whether the delimiting policy of the DIF fragments SDUs, so that flows carry SDUs longer
+    /// than one PDU.
     #[must_use]
     pub fn fragments(&self) -> bool {
         let spec = self.policies.get(component::DELIMITING);
@@ -302,7 +307,7 @@ fn irati_cubes() -> Vec<QosCube> {
 }
 
 impl QosCube {
-    /// A cube that promises nothing; every other field has its default.
+    /// Makes a cube with QoS-id `id` that promises nothing; every other field has its default.
     #[must_use]
     pub fn plain(id: u16, name: &str) -> QosCube {
         QosCube {

@@ -16,7 +16,7 @@ use crate::security::Toolbox;
 pub struct Dialects(&'static [DialectProfile]);
 
 impl Dialects {
-    /// A list of profiles, at most one for each dialect.
+    /// Makes the list from `profiles`, which has at most one profile for each dialect.
     #[must_use]
     pub const fn new(profiles: &'static [DialectProfile]) -> Dialects {
         Dialects(profiles)
@@ -26,8 +26,8 @@ impl Dialects {
         self.0.iter().find(|profile| profile.dialect == dialect)
     }
 
-    /// The policies that a DIF of this dialect can use, by component. The first policy of a
-    /// component is its default.
+    /// Returns the policies that a DIF of this dialect can use, by component, with those of
+    /// `toolbox`. The first policy of a component is its default.
     #[must_use]
     pub fn policies_of(self, dialect: Dialect, toolbox: &dyn Toolbox) -> Catalogue {
         self.policies_with(dialect, toolbox, Catalogue::empty())

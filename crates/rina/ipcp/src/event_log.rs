@@ -62,7 +62,7 @@ impl EventLog {
         self.events.push_back(event);
     }
 
-    /// Takes the oldest event.
+    /// Takes the oldest event, or returns `None` if none waits.
     pub fn poll(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -72,7 +72,7 @@ impl EventLog {
         *self.counters.entry(what).or_default() += 1;
     }
 
-    /// All counters by name.
+    /// Returns all counters of layer management, by name.
     pub fn counters(&self) -> &BTreeMap<&'static str, u64> {
         &self.counters
     }

@@ -65,7 +65,7 @@ impl<P: Payload> Ipcp<P> {
         })
     }
 
-    /// Handles a command.
+    /// Carries out a command at time `now`. Results follow as events of [`Ipcp::poll_event`].
     pub fn handle(&mut self, now: Instant, command: Command) {
         self.management.handle(now, command, &mut self.transfer);
         self.exchange(now);
@@ -148,12 +148,13 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.poll_deliver()
     }
 
-    /// Calls `watch` with every PDU from now on; `None` stops it.
+    /// Calls `watch` with every PDU that the IPCP receives or sends from now on; `None` stops the
+    /// calls.
     pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
         self.transfer.set_watch(watch);
     }
 
-    /// Reports control events to `tracer` from here on.
+    /// Reports all later control events, such as enrollment and flow allocation, to `tracer`.
     pub fn set_tracer(&mut self, tracer: Tracer) {
         self.transfer.set_tracer(tracer.clone());
         self.management.set_tracer(tracer);
@@ -167,14 +168,16 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.poll_n1()
     }
 
-    /// Length of the next PDU of an N-1 flow in bytes. The same PDU stays next until it is taken.
+    /// Returns the length in bytes of the PDU that [`Ipcp::take_transmit`] would return for this
+    /// N-1 flow, protection included; `None` if none waits. The same PDU stays next until it is
+    /// taken.
     #[inline]
     #[must_use]
     pub fn peek_transmit(&mut self, n1: N1Port) -> Option<usize> {
         self.transfer.peek_transmit(n1)
     }
 
-    /// Takes the next PDU of an N-1 flow.
+    /// Takes the next PDU of an N-1 flow out of its queue, to be sent; `None` if none waits.
     #[inline]
     #[must_use]
     pub fn take_transmit(&mut self, now: Instant, n1: N1Port) -> Option<P> {
@@ -218,7 +221,8 @@ impl<P: Payload> Ipcp<P> {
         }
     }
 
-    /// When to call [`Ipcp::handle_timeout`]. The time may be early, never late.
+    /// Returns when to call [`Ipcp::handle_timeout`]: at a time that may be early but never late;
+    /// `None` if no deadline is set.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         match (self.transfer.poll_timeout(), self.management.poll_timeout()) {
@@ -227,8 +231,8 @@ impl<P: Payload> Ipcp<P> {
         }
     }
 
-    /// The next event, in order. [`Event::Closed`] of a flow is held back until its reader has
-    /// taken all SDUs.
+    /// Returns the oldest event that the caller has not seen, or `None`. [`Event::Closed`] of a
+    /// flow is held back until its reader has taken all SDUs.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.next_event()?;
@@ -256,13 +260,13 @@ impl<P: Payload> Ipcp<P> {
         None
     }
 
-    /// The counters of PDUs and SDUs moved and dropped.
+    /// Returns the counters of PDUs and SDUs that data transfer moved and dropped.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         self.transfer.counters()
     }
 
-    /// The address of this member; `None` before enrollment.
+    /// Returns this member's address in the DIF; `None` before enrollment.
     #[must_use]
     pub fn address(&self) -> Option<Address> {
         self.management.address()

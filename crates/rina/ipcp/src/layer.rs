@@ -32,7 +32,7 @@ pub const TO_ITSELF: &str = "the N-1 flow leads back to this IPCP itself, which 
 /// After each call drain [`LayerManagement::poll_event`] and read
 /// [`LayerManagement::poll_timeout`] again.
 pub trait LayerManagement {
-    /// Handles a command.
+    /// Carries out a command of the owner at time `now`. Results follow as events.
     fn handle(&mut self, now: Instant, command: Command, dt: &mut dyn DataTransfer);
 
     /// Requests a flow from application `local` to application `remote`. The result follows as
@@ -58,12 +58,12 @@ pub trait LayerManagement {
     /// [`LayerManagement::poll_timeout`] returned, or later.
     fn handle_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer);
 
-    /// When to call [`LayerManagement::handle_timeout`]; may lie in the past. Any other call may
-    /// change it.
+    /// Returns when to call [`LayerManagement::handle_timeout`], or `None` if no deadline is set.
+    /// The time may lie in the past. Any other call may change it.
     #[must_use]
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The next event, in order. Any other call may add events.
+    /// Takes the oldest event, or returns `None` if none waits. Any other call may add events.
     #[must_use]
     fn poll_event(&mut self) -> Option<Event>;
 
@@ -100,9 +100,9 @@ pub struct DialectProfile {
 /// empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectNames {
-    /// The IPCP that connects.
+    /// Name of the IPCP that sent the M_CONNECT.
     pub calling: String,
-    /// The IPCP, or the DIF, that it connects to.
+    /// Name of the IPCP, or of the DIF, to which the M_CONNECT is addressed.
     pub called: String,
 }
 

@@ -8,18 +8,18 @@ use carina_time::Duration;
 pub struct Random(SplitMix);
 
 impl Random {
-    /// Makes a generator; the same `seed` gives the same numbers.
+    /// Makes a generator of which the same `seed` always gives the same numbers.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(SplitMix::new(seed))
     }
 
-    /// The next number, of the full range of `u64`.
+    /// Returns the next random number, from the full range of `u64`.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A random number other than 0, since 0 means "absent" in messages.
+    /// Returns a random number other than 0, since 0 means "absent" in messages.
     pub fn nonce(&mut self) -> u64 {
         loop {
             let nonce = self.next_u64();
@@ -29,12 +29,12 @@ impl Random {
         }
     }
 
-    /// A nearly uniform number in `0..end`.
+    /// Returns a nearly uniform random number in `0..end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0.below(end)
     }
 
-    /// A random duration within an eighth of `time` around it, so that members do not act in step.
+    /// Returns a random duration between 7/8 and 9/8 of `time`, so that members do not act in step.
     pub fn about(&mut self, time: Duration) -> Duration {
         let span = (time / 4).as_nanos();
         let extra = if span == 0 { 0 } else { self.below(span) };

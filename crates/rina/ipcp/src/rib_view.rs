@@ -7,17 +7,17 @@ use core::fmt;
 use crate::api::{RibObject, Scalar};
 use crate::config::{DifConfig, QosCube};
 
-/// A text field of an object.
+/// Makes a RIB object's field whose value is a text.
 pub fn text(name: &str, value: &str) -> (String, Scalar) {
     (name.to_string(), Scalar::Text(value.to_string()))
 }
 
-/// A numeric field of an object.
+/// Makes a RIB object's field whose value is a number of 0 or more.
 pub fn uint(name: &str, value: u64) -> (String, Scalar) {
     (name.to_string(), Scalar::Uint(value))
 }
 
-/// A boolean field of an object.
+/// Makes a RIB object's field whose value is `true` or `false`.
 pub fn flag(name: &str, value: bool) -> (String, Scalar) {
     (name.to_string(), Scalar::Bool(value))
 }
@@ -51,7 +51,9 @@ pub fn agreed(config: &DifConfig, max_pdu: u64) -> Vec<(String, Scalar)> {
     ]
 }
 
-/// The fields of a QoS cube, without its id. Absent options, such as the window, give no field.
+/// The fields of a QoS cube's RIB object, as names and values. The cube's id is not among them,
+/// because it is in the path of the object. An option that is `None`, such as `window`, gives no
+/// field.
 pub fn cube(cube: &QosCube) -> Vec<(String, Scalar)> {
     let QosCube {
         id: _,
@@ -95,12 +97,12 @@ pub fn cube(cube: &QosCube) -> Vec<(String, Scalar)> {
     fields
 }
 
-/// Encodes the name of a member or application as one component of a path.
+/// Encodes the name of a member or application so that it can be one component of a RIB path.
 pub fn escape(name: &str) -> String {
     name.replace('%', "%25").replace('/', "%2F")
 }
 
-/// Number of levels that `path` is below `top`; `None` when it is not below.
+/// Returns how many levels `path` is below `top`; `None` when it is not below.
 pub fn depth_below(top: &str, path: &str) -> Option<u32> {
     let rest = match (top, path) {
         ("/", "/") => "",
@@ -113,7 +115,7 @@ pub fn depth_below(top: &str, path: &str) -> Option<u32> {
     u32::try_from(rest.matches('/').count()).ok()
 }
 
-/// The object at `path` and the objects up to `scope` levels below it.
+/// Selects from `objects` the object at `path` and the objects up to `scope` levels below it.
 pub fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<RibObject> {
     let is_meant =
         |object: &RibObject| depth_below(path, &object.path).is_some_and(|depth| depth <= scope);
@@ -147,8 +149,9 @@ impl fmt::Display for ReadError {
 
 impl core::error::Error for ReadError {}
 
-/// The objects that match a filter: `FIELD=VALUE` or `class=CLASS`, several joined by `&`. An empty
-/// filter matches all objects. A list field matches when one of its items equals the value.
+/// Selects the objects that match `filter`: `FIELD=VALUE` or `class=CLASS`, several joined by `&`.
+/// An empty filter matches all objects. A list field matches when one of its items equals the
+/// value.
 ///
 /// # Errors
 /// The filter is malformed.

@@ -14,7 +14,7 @@ pub enum Scalar {
     Text(String),
     /// True or false.
     Bool(bool),
-    /// A list of texts.
+    /// A list of texts, such as the names of a member's N-1 DIFs.
     List(Vec<String>),
 }
 

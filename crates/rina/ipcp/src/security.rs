@@ -48,7 +48,7 @@ pub enum Reject {
     Expired,
     /// The PDU does not decompress, or becomes longer than allowed.
     Inflated,
-    /// The key is used up.
+    /// The key has protected as many PDUs as it may; the N-1 flow needs a new key.
     Exhausted,
 }
 
@@ -108,7 +108,7 @@ pub trait Toolbox {
         secret: Option<&[u8; 32]>,
     ) -> Result<Option<Box<dyn SduProtection>>, Cause>;
 
-    /// The policies of this toolbox, for the catalogue.
+    /// Describes the policies of this toolbox, to be added to the catalogue.
     fn list(&self) -> Vec<PolicyRow>;
 
     /// The function that checks parameter values of the toolbox's policies. The default accepts
@@ -118,7 +118,8 @@ pub trait Toolbox {
     }
 }
 
-/// Checks a policy, given the name of its component.
+/// Checks a policy of the toolbox with its parameter values; the first argument is the name of its
+/// component.
 pub type Judge = fn(&str, &PolicySpec) -> Result<(), Cause>;
 
 /// A policy in [`Toolbox::list`]: component, name, help, and for each parameter its name, default

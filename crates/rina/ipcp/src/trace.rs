@@ -20,7 +20,7 @@ pub trait TraceSink: Send + Sync {
     fn on_event(&self, now: Instant, event: &TraceEvent<'_>);
 }
 
-/// Where an IPCP reports its control events; [`Tracer::default`] reports nothing.
+/// The receiver of an IPCP's control events, if there is one; [`Tracer::default`] reports nothing.
 #[derive(Clone, Default)]
 pub struct Tracer(Option<Arc<dyn TraceSink>>);
 
@@ -31,7 +31,7 @@ impl Tracer {
         Tracer(Some(sink))
     }
 
-    /// True when events are reported.
+    /// Whether this tracer has a sink that receives events.
     #[inline]
     #[must_use]
     pub fn is_on(&self) -> bool {
@@ -53,7 +53,8 @@ impl fmt::Debug for Tracer {
     }
 }
 
-/// One step of the control side of an IPCP.
+/// A step of the control side of an IPCP that a [`TraceSink`] receives: an N-1 flow, a connection,
+/// a member, a name or a flow has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceEvent<'a> {

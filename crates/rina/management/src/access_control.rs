@@ -8,25 +8,26 @@ use core::fmt;
 use carina_ipcp::Cause;
 use carina_ipcp::policy::{Params, PolicyError};
 
-/// An operation that a policy allows or denies.
+/// An operation that an access control policy allows or denies to another IPCP or application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// Join the DIF, or become a neighbour of this member.
     Join,
-    /// Allocate a flow to an application.
+    /// Allocate a flow to this application.
     Flow {
         /// Name of the called application.
         to: &'a str,
     },
     /// Write a policy of this member.
     Write,
-    /// Expel a member.
+    /// Expel a member from the DIF. The policy is asked at the member that sends the request, and
+    /// at the member that is to leave.
     Expel,
 }
 
 /// A policy of component `access-control`.
 pub trait AccessControl: Send {
-    /// Returns whether `subject` may perform `operation`. `subject` is the name of an IPCP or, for
+    /// Whether `subject` may perform `operation`. `subject` is the name of an IPCP or, for
     /// [`Operation::Flow`], of the calling application.
     fn allows(&self, subject: &str, operation: Operation<'_>) -> bool;
 }
@@ -125,7 +126,7 @@ impl fmt::Display for IdentityMismatch {
 
 impl core::error::Error for IdentityMismatch {}
 
-/// An element of parameter `flows` of policy `list` is not of the form `FROM>TO`.
+/// Error: an element of parameter `flows` of policy `list` is not of the form `FROM>TO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError {
     /// The element as given.

@@ -10,7 +10,7 @@ use alloc::string::String;
 
 use carina_ipcp::random::Random;
 
-/// What a policy may use to choose an address.
+/// What a policy of address assignment may use to choose an address.
 #[derive(Debug)]
 pub struct View<'a> {
     /// Highest address that fits the DIF's address width.

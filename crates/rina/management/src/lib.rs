@@ -90,7 +90,7 @@ use neighbours::N1;
 use policies::Policies;
 use queries::Queries;
 
-/// The profile of the native dialect.
+/// The profile of the native dialect: its policies and its layer management.
 pub const DIALECT: DialectProfile = DialectProfile {
     dialect: Dialect::Native,
     describe,

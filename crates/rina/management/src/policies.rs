@@ -29,11 +29,11 @@ pub(crate) enum DirectoryPolicy {
 /// Policy of component `enrollment`: time limits and retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EnrollmentPolicy {
-    /// Time limit of one step.
+    /// Time limit of one step of an enrollment.
     pub step_timeout: Duration,
-    /// Longest pause between two attempts.
+    /// Longest pause between two attempts to enroll.
     pub retry_max: Duration,
-    /// Connections to lost neighbours are retried.
+    /// Whether the member retries connections to neighbours that it has lost.
     pub reconnects: bool,
 }
 

@@ -29,13 +29,13 @@ pub use self::origin::Origin;
 #[derive(Default, Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The node itself.
+    /// Settings of the node as a whole (table `[node]`).
     #[serde(default)]
     pub node: NodeConfig,
     /// Limits on what applications may request.
     #[serde(default)]
     pub limits: Limits,
-    /// IPCPs, in the order in which their DIFs are searched.
+    /// Shim IPCPs, in the order in which their DIFs are searched.
     #[serde(default, rename = "ipcp")]
     pub ipcps: Vec<Spanned<IpcpCreate>>,
     /// VM ports; their DIFs are searched after those of `ipcps`.
@@ -44,25 +44,26 @@ pub struct Config {
     /// Members of normal DIFs. The node creates them after all other IPCPs, in this order.
     #[serde(default, rename = "dif")]
     pub difs: Vec<Spanned<MemberSpec>>,
-    /// Servers outside of DIFs that are reachable by names.
+    /// Servers outside of DIFs that the node makes reachable by application names (tables
+    /// `[[expose]]`).
     #[serde(default, rename = "expose")]
     pub exposes: Vec<Spanned<Expose>>,
-    /// Names that are reachable by sockets.
+    /// Application names that the node makes reachable by sockets (tables `[[connect]]`).
     #[serde(default, rename = "connect")]
     pub connects: Vec<Spanned<Connect>>,
     /// Access rules; the first rule that matches decides.
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
-    /// The file and its lines, for errors.
+    /// The file and the lines of the configuration, for errors.
     #[serde(skip)]
     pub origin: Origin,
 }
 
-/// The table `[node]`.
+/// The table `[node]`: name, run directory, and threads of the data plane.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeConfig {
-    /// Name that peers see; default: the name of the host.
+    /// Name of the node that peers see; default: the name of the host.
     pub name: Option<String>,
     /// Run directory; default: see `docs/reference/configuration.md`.
     pub run_dir: Option<PathBuf>,
@@ -75,29 +76,29 @@ pub struct NodeConfig {
     pub workers: Option<Spanned<usize>>,
     /// Processor of each data-plane thread; empty: the kernel's scheduler chooses.
     pub cpus: Vec<Spanned<usize>>,
-    /// The worker of IPCPs and VMs, by their names.
+    /// Number of the data-plane thread (worker) on which an IPCP or a VM runs, by its name.
     pub placement: BTreeMap<LocalName, Spanned<usize>>,
 }
 
-/// The worker of IPCPs and VMs, by their names.
+/// Number of the data-plane thread (worker) on which an IPCP or a VM runs, by its name.
 pub type Placement = BTreeMap<LocalName, usize>;
 
-/// The table `[limits]`.
+/// The table `[limits]`: how much applications and users may have at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Open connections to `ipc.sock` of one user.
+    /// Largest number of open connections to `ipc.sock` of one user.
     pub connections_per_uid: u32,
-    /// Flows of one user.
+    /// Largest number of flows of one user.
     pub flows_per_uid: u32,
-    /// Flow requests that one application has not answered.
+    /// Largest number of flow requests that one application has not answered.
     pub flow_requests_per_app: u32,
     /// Time in which an application must answer a flow request, in milliseconds.
     pub answer_ms: u64,
-    /// Bytes of rings that one user's flows may have together.
+    /// Largest total of ring bytes that the flows of one user may have.
     pub ring_bytes_per_uid: u64,
-    /// Bytes of each ring of a flow for which the application asks for no size: a power of two
-    /// from 4 KiB to 64 MiB.
+    /// Size of each ring of a flow for which the application requests no size, in bytes: a power of
+    /// two from 4 KiB to 64 MiB.
     #[serde(deserialize_with = "rings::parse")]
     pub ring_bytes: u64,
 }
@@ -138,10 +139,10 @@ pub enum ConfigError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TextError {
-    /// The configuration as a whole.
+    /// The configuration has a wrong syntax, or its parts contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The settings of a DIF.
+    /// The settings of a DIF are invalid.
     #[error("DIF {dif}: {source}")]
     Dif {
         /// Its name.
@@ -210,7 +211,7 @@ impl Config {
             .extend(added.map(|create| Spanned::new(0..0, create)));
     }
 
-    /// True when the node must create the implicit loopback IPCP.
+    /// Whether the node must create a loopback IPCP that the configuration does not contain.
     pub fn wants_implicit_loopback(&self) -> bool {
         let explicit = |ipcp: &Spanned<IpcpCreate>| ipcp.get_ref().kind == IpcpType::Loopback;
         self.node.loopback && !self.ipcps.iter().any(explicit)
@@ -331,7 +332,7 @@ impl Config {
 }
 
 impl NodeConfig {
-    /// The number of data-plane threads and their processors.
+    /// Returns the number of data-plane threads and their processors.
     pub fn data_plane(&self) -> Workers {
         Workers {
             count: self
@@ -342,7 +343,7 @@ impl NodeConfig {
         }
     }
 
-    /// The worker of IPCPs and VMs, by their names.
+    /// Returns the worker on which each IPCP or VM runs, by its name.
     pub fn placement(&self) -> Placement {
         let placed = self.placement.iter();
         placed

@@ -31,14 +31,16 @@ pub(crate) struct App {
     pub dif: Option<DifName>,
     /// The IPCPs where the application is registered or being registered.
     pub ipcps: Vec<IpcpId>,
-    /// Those IPCPs that have not confirmed the registration yet.
+    /// The IPCPs among `ipcps` that have not confirmed the registration yet.
     pub pending_ipcps: BTreeSet<IpcpId>,
-    /// Flow requests that arrived before all IPCPs had confirmed the registration.
+    /// Flow requests that arrived before all IPCPs had confirmed the registration; the application
+    /// gets them afterwards.
     pub deferred_requests: Vec<FlowRequest>,
     /// Flow requests that the application has not answered, by their number in the connection.
     pub requests: BTreeMap<u32, PortId>,
     pub next_request: u32,
-    /// Flows are accepted without asking, as streams; `None` where the application is asked.
+    /// State for flows that are accepted as streams without asking the application; `None` if the
+    /// node asks it.
     pub listener: Option<StreamListener>,
 }
 
@@ -47,11 +49,12 @@ pub(crate) struct App {
 pub(crate) struct StreamListener {
     /// The program has called `listen`.
     pub is_listening: bool,
-    /// Others of the same name may stand beside it.
+    /// Whether other registrations of the same name may exist beside this one.
     pub is_shared: bool,
-    /// Of a leader: the others of its group. Some may have ended.
+    /// For the leader of a group: the other registrations of its group. Some may have ended.
     pub followers: Vec<ConnectionId>,
-    /// Of a leader: the number of flows that were given out, for taking turns.
+    /// For the leader of a group: number of flows that were given out, so that the registrations
+    /// take turns.
     pub turn: usize,
 }
 

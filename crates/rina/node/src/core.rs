@@ -53,12 +53,14 @@ pub(crate) struct Core {
     pub endpoints: Endpoints,
     /// Queries to RIBs that have not been answered yet.
     pub rib: RibQueries,
-    /// Flows over sockets that the node handed over exist. The node must poll to notice their ends.
+    /// Whether there are flows over sockets that the node handed over. The node must poll to notice
+    /// their ends.
     pub has_socket_flows: bool,
     /// Detects when sockets that the node handed over are closed.
     pub socket_watch: SocketWatch,
     pub last_watched: u64,
-    /// What `[[expose]]` and `[[connect]]` ask for, from the first time that there is any.
+    /// The services that `[[expose]]` and `[[connect]]` ask for; `None` until a configuration has
+    /// one.
     pub services: Option<Services>,
     pub next_socket_poll: Instant,
     /// Before this time the node makes no early check for the end of socket flows.

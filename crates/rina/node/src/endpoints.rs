@@ -41,13 +41,13 @@ pub(crate) struct Endpoint {
     /// The socket that the application attached; `None` if it attached no socket, and after the
     /// flow is made.
     pub attached: Option<StreamSocket>,
-    /// The request goes on, and the flow stays, when the connection that asked for it is closed.
+    /// Whether the request and the flow continue when the connection that asked for it is closed.
     pub is_detached: bool,
-    /// The application's process has registered for memory barriers.
+    /// Whether the application's process has registered for memory barriers.
     pub membarrier: bool,
     /// Size of each ring in bytes.
     pub ring_bytes: usize,
-    /// Bytes of rings that count toward the user's limit.
+    /// Bytes of rings that the endpoint counts toward the user's limit.
     pub charge: u64,
     pub stage: Stage,
 }
@@ -106,9 +106,9 @@ pub(crate) struct AllocatedFlow {
     /// The channel and the application's side of it; `None` except in ring mode.
     pub channel: Option<(Arc<ChannelMemory>, Side)>,
     pub data_path: DataPath,
-    /// The end of the flow has been reported to the application.
+    /// Whether the end of the flow has been reported to the application.
     pub close_reported: bool,
-    /// The other end closed its stream in order.
+    /// Whether the other end closed its stream in order.
     pub peer_graceful: bool,
 }
 

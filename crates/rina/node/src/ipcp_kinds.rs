@@ -27,7 +27,7 @@ pub(crate) use self::hv::open_device;
 /// An IPCP whose device or sockets are open, before it is added to the node.
 pub(crate) struct Opened {
     pub kind: IpcpType,
-    /// Makes the control side.
+    /// Makes the manager's side of the IPCP.
     pub process: Box<dyn FnOnce(IpcpId, Mailbox<Command>) -> Process>,
     /// Makes the app on the data plane; `None` if the IPCP gets one later or never.
     pub builder: Option<Box<dyn IpcpBuilder>>,
@@ -36,7 +36,7 @@ pub(crate) struct Opened {
     pub pci: Option<PciAddress>,
     /// Longest part of an SDU that the medium carries at a time, in bytes.
     pub piece_bytes_max: usize,
-    /// Others than the members can listen to the medium or write to it.
+    /// Whether systems other than the members can listen to the medium or write to it.
     pub is_exposed: bool,
     /// A notice for the journal on how the IPCP was opened.
     pub notice: Option<String>,

@@ -24,7 +24,7 @@ pub(crate) struct Ipcp {
     pub process: Process,
     /// Longest part of an SDU that the medium carries at a time, in bytes.
     pub piece_bytes_max: usize,
-    /// Others than the members can listen to the medium or write to it.
+    /// Whether systems other than the members can listen to the medium or write to it.
     pub is_exposed: bool,
     pub state: LinkState,
     pub reason: Option<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Ipcp {
     /// Names registered in this IPCP by applications and IPCPs of this system.
     pub names: BTreeMap<AppName, Registrant>,
     pub vmpi_id: Option<u16>,
-    /// The PCI device in use.
+    /// Address of the PCI device that the IPCP uses, if it uses one.
     pub pci: Option<PciAddress>,
     pub vm: Option<VmPort>,
     /// The state of a member of a normal DIF; `None` for a shim.
@@ -82,7 +82,7 @@ pub(crate) struct Ipcps {
     next_id: u16,
 }
 
-/// Why an IPCP does not exist or cannot be created.
+/// Why an IPCP does not exist, or cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IpcpError {
     #[error("there is an IPCP or VM named {0} already")]

@@ -19,20 +19,21 @@ use self::dialect::PartialDifConfig;
 pub(crate) use self::dialect::{member_of, name_below, wire_dialect};
 pub use self::error::MemberSpecError;
 
-/// The table `[[dif]]` of a configuration, or a [`DifCreate`] whose configuration has been parsed.
+/// The specification of a member of a normal DIF: the table `[[dif]]` of a configuration, or a
+/// [`DifCreate`] whose configuration has been parsed.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberSpec {
-    /// Name of the DIF.
+    /// Name of the DIF that the member creates or joins.
     pub name: DifName,
     /// Whether this is the first member of the DIF, or joins.
     pub role: DifRole,
-    /// The N-1 DIFs.
+    /// Names of the N-1 DIFs.
     pub over: Vec<DifName>,
     /// Name of the member's IPCP; default: made from the names of DIF and system.
     #[serde(default)]
     pub ipcp: Option<LocalName>,
-    /// The member to ask for admission; default: any member.
+    /// Name of the member to ask for admission; default: any member.
     #[serde(default)]
     pub via: Option<AppName>,
     /// Authentication: `none`, `password:FILE` or `ed25519:KEYFILE,ALLOWEDFILE`.
@@ -41,7 +42,8 @@ pub struct MemberSpec {
     /// Dialect of the DIF.
     #[serde(default)]
     pub dialect: Dialect,
-    /// The DIF's configuration. In [`Dialect::Irati`] it is this member's own.
+    /// The DIF's configuration, as far as it is given. In [`Dialect::Irati`] it is this member's
+    /// own.
     #[serde(default)]
     pub config: Option<PartialDifConfig>,
 }
@@ -68,7 +70,7 @@ impl TryFrom<DifCreate> for MemberSpec {
 }
 
 impl MemberSpec {
-    /// Checks that the fields fit together.
+    /// Checks that the fields of the specification fit together.
     ///
     /// # Errors
     /// [`MemberSpecError::Of`] with the name of the DIF.
@@ -99,12 +101,13 @@ impl MemberSpec {
         }
     }
 
-    /// The default name of the member's IPCP in a system called `system`.
+    /// Returns the default name of the member's IPCP in a system called `system`.
     pub fn default_ipcp_name(&self, system: &str) -> String {
         local_stem(&format!("{}.{system}", self.name))
     }
 
-    /// The first free name for the member's IPCP, made from the names of DIF and system.
+    /// Returns the first name for the member's IPCP that `is_free` accepts, made from the names of
+    /// DIF and system; `None` if it accepts none.
     pub fn free_ipcp_name(
         &self,
         system: &str,
@@ -118,7 +121,7 @@ impl MemberSpec {
             .find(|name| is_free(name.as_str()))
     }
 
-    /// The name to call for admission: the member `via`, or the DIF for any member.
+    /// Returns the name to call for admission: the member `via`, or the DIF for any member.
     pub fn first_contact(&self) -> AppName {
         match &self.via {
             Some(member) => dialect::name_below(self.dialect, member),
@@ -165,7 +168,8 @@ impl MemberSpec {
 }
 
 impl MemberSpec {
-    /// True when `other` differs only in its N-1 DIFs, and at least one N-1 DIF is common to both.
+    /// Whether `other` differs from this specification only in its N-1 DIFs, and at least one N-1
+    /// DIF is common to both.
     pub fn rebases(&self, other: &MemberSpec) -> bool {
         let is_over = other.over.iter().any(|dif| self.over.contains(dif));
         let alike = MemberSpec {

@@ -21,7 +21,7 @@ pub(crate) struct Membership {
     pub dialect: Dialect,
     /// The configuration given to the first member, with its longest PDU determined.
     pub given: Option<DifConfig>,
-    /// The delayed start of a first member that waits for an N-1 DIF.
+    /// Name of the N-1 DIF of which this system is not a member yet.
     pub deferred: Option<DeferredStart>,
     pub phase: Phase,
     pub wanted_n1: Vec<WantedN1>,
@@ -51,7 +51,7 @@ pub(crate) struct WantedN1 {
     pub due: Instant,
     pub n1: Option<N1Port>,
     pub reason: Option<String>,
-    /// The last attempt was refused for a lasting reason.
+    /// Whether the last attempt was refused for a lasting reason.
     pub is_final: bool,
 }
 
@@ -62,14 +62,14 @@ pub(crate) struct N1Flow {
     pub port: PortId,
     pub is_initiator: bool,
     pub is_up: bool,
-    /// The member itself ends the flow.
+    /// Whether the member itself ends the flow.
     pub is_dropped: bool,
     pub neighbour: Option<AppName>,
-    /// Since when the flow leads to no neighbour.
+    /// Time since which the flow leads to no neighbour.
     pub unused_since: Instant,
     /// Why the enrollment over the flow failed.
     pub failure: Option<String>,
-    /// The failure is permanent until a configuration changes.
+    /// Whether the failure lasts until a configuration changes.
     pub is_final: bool,
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum PoliciesOf {
 pub(crate) struct RibQuestion {
     /// Name of the DIF; `None` if this system is a member of only one normal DIF.
     pub dif: Option<String>,
-    /// The member to query; `None` for this system's own.
+    /// Name or address of the member to query; `None` for this system's own.
     pub member: Option<String>,
     /// The operation.
     pub op: RibOp,
@@ -84,9 +84,9 @@ pub(crate) type Answer = Result<Value, ErrorBody>;
 
 /// A query with the destination of its answer.
 pub(crate) struct Query {
-    /// The query.
+    /// What the requester asks of the core.
     pub ask: Ask,
-    /// Destination of the answer; the receiver may no longer exist.
+    /// Channel for the answer; the receiver may no longer exist.
     pub reply: oneshot::Sender<Answer>,
 }
 
@@ -110,6 +110,6 @@ pub(crate) struct Attachment {
     pub dif: DifName,
     /// The device, which determines the side: host or guest.
     pub device: Box<dyn VmpiImpl + Send>,
-    /// Destination of the answer.
+    /// Channel for the answer.
     pub reply: std::sync::mpsc::Sender<Result<(), ErrorBody>>,
 }

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use thiserror::Error;
 use wildmatch::WildMatch;
 
-/// A rule of the configuration. In its patterns `*` matches any text and `?` any character.
+/// An access rule of the configuration: which user may register or call which name. In its patterns
+/// `*` matches any text and `?` any character.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "RuleText")]
 pub struct Rule {

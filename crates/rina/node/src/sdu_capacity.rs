@@ -12,11 +12,11 @@ use crate::member_spec::MemberSpec;
 /// How long the SDUs on an N-1 flow of a DIF may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SduCapacity {
-    /// Longest SDU in bytes.
+    /// Longest SDU that the DIF carries, in bytes.
     pub whole: usize,
     /// Longest SDU in bytes that the DIF does not fragment into several of its PDUs.
     pub uncut: usize,
-    /// Others can listen to the medium, so SDU protection is used if the DIF has any.
+    /// Whether others can listen to the medium, so that SDU protection is used if the DIF has any.
     pub is_exposed: bool,
 }
 

@@ -37,7 +37,7 @@ use crate::rules::Rules;
 use crate::run_directory::{RunDirError, RunDirLock};
 use crate::users::Users;
 
-/// A node; its functions check a configuration, or run a node with it.
+/// The functions that check a configuration, or run a node with it.
 #[derive(Debug)]
 pub struct Node;
 
@@ -64,7 +64,7 @@ pub enum NodeError {
         /// The error with its line and the valid alternative.
         error: ErrorBody,
     },
-    /// The node ended without being stopped; its log has the reason.
+    /// The node ended although nobody stopped it; its log has the reason.
     #[error("the node ended without being asked to")]
     Ended,
 }
@@ -80,7 +80,7 @@ impl Node {
         check_alone(config, &node_name(config))
     }
 
-    /// Runs a node until SIGTERM or SIGINT. SIGHUP is ignored.
+    /// Runs a node in the calling thread until SIGTERM or SIGINT arrives. SIGHUP is ignored.
     ///
     /// # Errors
     /// [`NodeError`] when the node cannot start, or ended without being stopped.
@@ -112,7 +112,7 @@ impl Node {
         })
     }
 
-    /// Starts a node, and returns when its sockets accept requests.
+    /// Starts a node in threads of its own, and returns when its sockets accept requests.
     ///
     /// # Errors
     /// [`NodeError`] when the node cannot start.
@@ -174,7 +174,7 @@ impl Node {
     }
 }
 
-/// A running node. Dropping it stops the node.
+/// A running node that [`Node::spawn`] started. Dropping it stops the node.
 #[derive(Debug)]
 pub struct NodeHandle {
     run_dir: RunDir,
@@ -188,7 +188,7 @@ pub struct NodeHandle {
 }
 
 impl NodeHandle {
-    /// The run directory, which contains the node's sockets.
+    /// Returns the run directory, which contains the node's sockets.
     pub fn run_dir(&self) -> &RunDir {
         &self.run_dir
     }
@@ -218,6 +218,7 @@ impl NodeHandle {
     }
 
     /// Stops the node: it reports the end to applications and peers, and removes its sockets.
+    /// Returns when the node has ended.
     pub fn stop(self) {
         drop(self);
     }

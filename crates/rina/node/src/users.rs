@@ -20,7 +20,7 @@ struct Usage {
     ring_bytes: u64,
 }
 
-/// The limit that a user has reached.
+/// A limit of the configuration that a user has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum LimitError {
     #[error("user {uid} has {connections} connections; that is the limit")]

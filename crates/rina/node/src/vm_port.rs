@@ -13,7 +13,7 @@ use thiserror::Error;
 pub(crate) struct VmPort {
     pub port: HostPort,
     pub create: VmCreate,
-    /// Process id of QEMU at the last poll; `None` if it did not run.
+    /// Process id of the VM's QEMU at the last poll; `None` if it did not run.
     pub qemu: Option<i32>,
 }
 

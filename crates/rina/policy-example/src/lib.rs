@@ -106,7 +106,7 @@ impl Scheduler for LongestQueue {
     }
 }
 
-/// Congestion control policy `constant`: the window never changes.
+/// Congestion control policy `constant`: the window always has the same number of PDUs.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant {
     window: u64,

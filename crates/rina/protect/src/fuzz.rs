@@ -26,7 +26,7 @@ pub fn unprotect(data: &[u8]) {
     assert_eq!(again, opened);
 }
 
-/// Whether the protection can be removed from `data`.
+/// Whether [`unprotect`] can remove the protection from `data`.
 pub fn reads_unprotect(data: &[u8]) -> bool {
     open(data).is_some()
 }

@@ -64,7 +64,7 @@ pub enum KeyError {
     Crypto(#[from] CryptoError),
 }
 
-/// A private key with its name.
+/// The private key by which a member proves its identity, with the key's name.
 pub struct Identity {
     name: String,
     seed: [u8; 32],
@@ -153,17 +153,17 @@ impl Identity {
         })
     }
 
-    /// Name of the key.
+    /// Returns the name of the key.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The public key.
+    /// Returns the public key that belongs to the private key.
     pub fn public(&self) -> &[u8; 32] {
         &self.public
     }
 
-    /// The public key as a line of a list of allowed keys, without a line end.
+    /// Returns the public key as a line of a list of allowed keys, without a line end.
     pub fn public_line(&self) -> String {
         format!("{} {}", public_text(&self.public), self.name)
     }
@@ -176,12 +176,12 @@ impl Identity {
     }
 }
 
-/// A public key as text, without name.
+/// Returns a public key as text, without name.
 pub fn public_text(public: &[u8]) -> String {
     format!("{PUBLIC} {}", base64::encode(public))
 }
 
-/// Public keys that are allowed, with their names.
+/// The public keys of the peers that a member accepts, each with its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
     keys: BTreeMap<[u8; 32], String>,
@@ -229,7 +229,7 @@ impl Allowed {
         }
     }
 
-    /// Name of a key, if the key is allowed.
+    /// Returns the name of a key, if the key is allowed, otherwise `None`.
     pub fn name(&self, public: &[u8]) -> Option<&str> {
         let key: &[u8; 32] = public.try_into().ok()?;
         self.keys.get(key).map(String::as_str)

@@ -13,7 +13,7 @@ pub trait Random: Send {
     fn fill(&mut self, out: &mut [u8]) -> Result<(), CryptoError>;
 }
 
-/// The random bytes of the operating system.
+/// A source of the random bytes of the operating system.
 #[derive(Debug, Default)]
 pub struct System;
 
@@ -23,7 +23,8 @@ impl Random for System {
     }
 }
 
-/// Pseudo-random bytes that depend only on the seed, for simulations. They are not secret.
+/// A source of pseudo-random bytes that depend only on the seed, for simulations. They are not
+/// secret.
 #[derive(Debug)]
 pub struct Seeded {
     seed: u64,
@@ -31,7 +32,7 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// A source with this seed.
+    /// Makes a source whose bytes depend on `seed` only.
     pub fn new(seed: u64) -> Seeded {
         Seeded { seed, drawn: 0 }
     }

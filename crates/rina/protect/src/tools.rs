@@ -18,9 +18,9 @@ pub use error::PolicyError;
 /// and may show.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    /// Password of the DIF.
+    /// Password of the DIF, if the member knows one.
     pub password: Option<Secret>,
-    /// Private key of this member.
+    /// Private key of this member, if it has one.
     pub identity: Option<Arc<Identity>>,
     /// Allowed keys of other members, in addition to those that the policy names.
     pub allowed: Allowed,
@@ -51,18 +51,18 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Uses the random bytes of the operating system.
+    /// Makes the tools, which use the random bytes of the operating system.
     pub fn new(credentials: Credentials) -> Tools {
         Tools::with_random(credentials, Box::new(System))
     }
 
-    /// Uses pseudo-random bytes that depend only on the seed, for simulations. It provides no
-    /// security.
+    /// Makes tools with pseudo-random bytes that depend only on the seed, for simulations. They
+    /// provide no security.
     pub fn seeded(credentials: Credentials, seed: u64) -> Tools {
         Tools::with_random(credentials, Box::new(Seeded::new(seed)))
     }
 
-    /// Uses random bytes from any source.
+    /// Makes tools that take random bytes from `random`.
     pub fn with_random(credentials: Credentials, random: Box<dyn Random>) -> Tools {
         Tools {
             credentials,

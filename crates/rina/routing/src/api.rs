@@ -9,7 +9,7 @@ use carina_time::Instant;
 use crate::error::RoutingError;
 use crate::message::{Address, FlowState, Message};
 
-/// The next hops for PDUs to one member.
+/// The next hops for PDUs to one member, as the routing policy computed them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Address of the destination.
@@ -21,20 +21,20 @@ pub struct Route {
     /// of them sends the PDU back to this member. docs/explanation/routing.md describes the failure
     /// of a member.
     pub alternates: Vec<Address>,
-    /// Cost of the path; 0 if the policy does not know costs.
+    /// Cost of the shortest path to the destination; 0 if the policy does not know costs.
     pub cost: u64,
 }
 
-/// Changes of the routing table.
+/// Changes of the routing table since the last [`Routing::poll_routes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// New or changed routes, by address.
+    /// New or changed routes, sorted by address.
     pub changed: Vec<Route>,
-    /// Members that have become unreachable.
+    /// Addresses of members that have become unreachable.
     pub removed: Vec<Address>,
 }
 
-/// State of a policy, for people to read.
+/// State of a routing policy, for people to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// All flow-state objects, including tombstones.
@@ -43,7 +43,8 @@ pub struct State {
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// The routing policy of one member. Times passed to it must never decrease.
+/// The routing policy of one member: it receives link events and messages, and computes routes.
+/// Times passed to it must never decrease.
 ///
 /// After each `handle_*` call, call [`poll_message`](Routing::poll_message) and
 /// [`poll_routes`](Routing::poll_routes) until they return `None`, and call
@@ -67,23 +68,26 @@ pub trait Routing: Send {
     /// all messages of `poll_message` before the N-1 flows are closed.
     fn handle_leave(&mut self, now: Instant);
 
-    /// Call this at the time that `poll_timeout` returned, or later.
+    /// Handles all deadlines up to `now`. Call this at the time that `poll_timeout` returned, or
+    /// later.
     fn handle_timeout(&mut self, now: Instant);
 
-    /// When `handle_timeout` is due, possibly in the past. Each `handle_*` call may change it.
+    /// Returns when `handle_timeout` is due, possibly in the past; `None` if no deadline is set.
+    /// Each `handle_*` call may change it.
     #[must_use]
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Returns the next message and the neighbour to send it to. Neighbours are served in turn.
-    /// Objects are batched; those not fetched yet are replaced by newer versions.
+    /// Returns the next message and the neighbour to send it to; `None` if there is none.
+    /// Neighbours are served in turn. Objects are batched; objects not fetched yet are replaced by
+    /// newer versions.
     #[must_use]
     fn poll_message(&mut self, now: Instant) -> Option<(Address, Message)>;
 
-    /// Returns what has changed in the table since the last call; `None` if nothing has.
+    /// Returns the changes of the routing table since the last call; `None` if nothing has changed.
     #[must_use]
     fn poll_routes(&mut self) -> Option<Delta>;
 
-    /// The whole routing table, by destination. It has no route to this member itself.
+    /// Returns the whole routing table, by destination. It has no route to this member itself.
     fn table(&self) -> &BTreeMap<Address, Route>;
 
     /// Changes parameters while the DIF runs. Parameters that are not given return to their
@@ -97,7 +101,7 @@ pub trait Routing: Send {
         params: &BTreeMap<String, String>,
     ) -> Result<(), RoutingError>;
 
-    /// The state of the policy, for people to read.
+    /// Returns the state of the policy, for people to read.
     fn show(&self, now: Instant) -> State;
 }
 

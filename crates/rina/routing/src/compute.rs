@@ -10,16 +10,17 @@ use crate::graph::{Change, Graph, Node};
 use crate::message::Address;
 use crate::tree::{FAR, NextHops, Tree};
 
-/// What to compute for each destination.
+/// Which next hops are computed for each destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Most next hops for a destination; 1 for no load sharing.
+    /// Largest number of next hops for a destination; 1 for no load sharing.
     pub max: usize,
-    /// Whether to compute loop-free alternates.
+    /// Whether loop-free alternates are computed.
     pub has_alternates: bool,
 }
 
-/// The graph, the trees and the next hops after the last update.
+/// Shortest-path computation of one member: the graph of links, the trees and the next hops after
+/// the last update.
 #[derive(Debug)]
 pub struct Computation {
     paths: Paths,
@@ -35,7 +36,7 @@ struct FromRoot {
 }
 
 impl Computation {
-    /// A computation for an empty database.
+    /// Makes a computation for an empty database.
     pub fn new(paths: Paths) -> Computation {
         Computation {
             paths,
@@ -98,8 +99,8 @@ impl Computation {
         touched
     }
 
-    /// The route to a member after the last update; `None` if it is unreachable or this member
-    /// itself.
+    /// Returns the route to a member after the last update; `None` if it is unreachable or this
+    /// member itself.
     pub fn route(&self, dst: Address) -> Option<Route> {
         let from_root = self.from_root.as_ref()?;
         let node = self.graph.node(dst)?;
@@ -123,13 +124,13 @@ impl Computation {
         })
     }
 
-    /// Number of node numbers, in use or free.
+    /// Returns the number of node numbers, in use or free.
     #[cfg(test)]
     pub fn nodes(&self) -> usize {
         self.graph.len()
     }
 
-    /// The routes to all reachable members.
+    /// Returns the routes to all reachable members, by destination.
     pub fn routes(&self) -> BTreeMap<Address, Route> {
         let nodes = 0..self.graph.len() as Node;
         let routes = nodes.filter_map(|node| self.route(self.graph.address(node)));

@@ -30,7 +30,7 @@ pub struct Database {
 /// Limits and times of a [`Database`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most objects, including tombstones. A member's own objects are always accepted.
+    /// Largest number of objects, including tombstones. A member's own objects are always accepted.
     pub objects: usize,
     /// Age at which an object is removed; at most 49 days.
     pub age: Duration,
@@ -59,7 +59,7 @@ struct Origin {
 pub enum MergeOutcome {
     /// The object is new or newer: it was stored, and must be sent to the other neighbours.
     Accepted,
-    /// The object is already known.
+    /// The object is already known; nothing changed.
     Known,
     /// A newer version is known, which must be sent to the neighbour.
     Outdated,
@@ -67,16 +67,16 @@ pub enum MergeOutcome {
     /// unknown to it. This member has made a still newer version, which must be sent to all
     /// neighbours.
     Disputed,
-    /// The object is too old.
+    /// The object is older than the limit `age`, and was not stored.
     Expired,
-    /// The database is full.
+    /// The database is full, and the object was not stored.
     Full,
-    /// The object is invalid.
+    /// The object is invalid, and was not stored.
     Malformed,
 }
 
 impl Database {
-    /// An empty database of the member with address `own`.
+    /// Makes an empty database of the member with address `own`.
     pub fn new(own: Address, name: &str, limits: Limits) -> Database {
         Database {
             own,
@@ -88,7 +88,7 @@ impl Database {
         }
     }
 
-    /// Address of the member that owns the database.
+    /// Returns the address of the member that owns the database.
     pub fn own(&self) -> Address {
         self.own
     }
@@ -105,7 +105,7 @@ impl Database {
         self.own_name = name.into();
     }
 
-    /// Number of objects, including tombstones.
+    /// Returns the number of objects, including tombstones.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
@@ -232,7 +232,7 @@ impl Database {
         due.into_iter().map(|(to, ..)| to).collect()
     }
 
-    /// When the next own object must be renewed.
+    /// Returns when the next object of this member must be renewed; `None` if there is none.
     pub fn refresh_due(&self) -> Option<Instant> {
         self.objects
             .range((self.own, 0)..=(self.own, Address::MAX))
@@ -266,7 +266,8 @@ impl Database {
         old
     }
 
-    /// The object with this key, with its age at `now`, as it is sent to neighbours.
+    /// Returns the object with this key, with its age at `now`, as it is sent to neighbours; `None`
+    /// if there is none.
     pub fn object(&self, now: Instant, key: (Address, Address)) -> Option<FlowState> {
         let object = self.objects.get(&key)?;
         let origin = self.origins.get(&key.0)?;
@@ -284,28 +285,29 @@ impl Database {
         })
     }
 
-    /// Cost of sending from a member to its neighbour, if the member reports the link as up.
+    /// Returns the cost of sending from a member to its neighbour, if the member reports the link
+    /// as up.
     pub fn cost(&self, from: Address, to: Address) -> Option<u32> {
         self.objects.get(&(from, to))?.report()
     }
 
-    /// Keys of all objects, in ascending order.
+    /// Returns the keys of all objects, in ascending order.
     pub fn keys(&self) -> impl Iterator<Item = (Address, Address)> + '_ {
         self.objects.keys().copied()
     }
 
-    /// Keys of the objects that one member reports.
+    /// Returns the keys of the objects that the member `origin` reports.
     pub fn keys_of(&self, origin: Address) -> impl Iterator<Item = (Address, Address)> + '_ {
         let range = self.objects.range((origin, 0)..=(origin, Address::MAX));
         range.map(|(key, _)| *key)
     }
 
-    /// Digest of the whole database.
+    /// Returns the digest of the whole database.
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Digest of the objects that one member reports.
+    /// Returns the digest of the objects that the member `origin` reports.
     pub fn digest_of(&self, origin: Address) -> Digest {
         self.origins
             .get(&origin)
@@ -313,8 +315,8 @@ impl Database {
             .unwrap_or_default()
     }
 
-    /// Digests by origin, of at most `max` origins starting at `first`. The next summary starts one
-    /// above its `last`, unless that is [`Address::MAX`].
+    /// Returns digests by origin, of at most `max` origins starting at `first`. The next summary
+    /// starts one above its `last`, unless that is [`Address::MAX`].
     pub fn summary(&self, first: Address, max: usize) -> Summary {
         let mut rest = self.origins.range(first..);
         let origins: Vec<OriginDigest> = rest
@@ -336,7 +338,7 @@ impl Database {
         }
     }
 
-    /// The members from `first` to `last` that have objects in this database.
+    /// Returns the members from `first` to `last` that have objects in this database.
     pub fn origins(&self, first: Address, last: Address) -> impl Iterator<Item = Address> + '_ {
         // In a summary from a peer, the last address may be below the first.
         let last = last.max(first);

@@ -20,7 +20,7 @@ pub enum RoutingError {
     },
     /// The policy has no parameter of this name.
     UnknownParameter(String),
-    /// The value of a parameter cannot be parsed.
+    /// The value of a parameter is not a number or a word of the expected form.
     Value {
         /// Name of the parameter.
         parameter: &'static str,
@@ -49,15 +49,15 @@ pub enum RoutingError {
     },
     /// A text is not the address of a member.
     Address(String),
-    /// A route is not of the form `DST via NEXT`.
+    /// A configured route is not of the form `DST via NEXT`.
     NoVia,
-    /// A route names no next hop.
+    /// A configured route names no next hop.
     NoNextHop,
-    /// A route names a next hop twice.
+    /// A configured route names this next hop twice.
     SameNextHop(Address),
-    /// Two routes have the same destination.
+    /// Two configured routes have this destination.
     SameDestination(Address),
-    /// A configured route is invalid.
+    /// A configured route is invalid, for the reason that is given.
     Route {
         /// What is wrong with the route.
         error: Box<RoutingError>,

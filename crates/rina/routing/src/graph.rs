@@ -30,9 +30,9 @@ struct Place {
 pub(crate) struct Edge {
     /// The node at the other end.
     pub to: Node,
-    /// Cost of sending to `to`.
+    /// Cost of sending to the node `to`.
     pub out: u32,
-    /// Cost of sending from `to`.
+    /// Cost of sending from the node `to`.
     pub back: u32,
 }
 

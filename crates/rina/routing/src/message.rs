@@ -33,13 +33,13 @@ pub struct FlowState {
 /// with high probability. It does not protect against a member that lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
-    /// Number of objects.
+    /// Number of objects in the set.
     pub objects: u32,
     /// Sum of the objects' hashes over key, sequence number, cost and state.
     pub hash: u64,
 }
 
-/// Digest of the objects that one member reports.
+/// Digest of the objects that one member (the origin) reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginDigest {
     /// Address of the member.
@@ -48,10 +48,10 @@ pub struct OriginDigest {
     pub digest: Digest,
 }
 
-/// Digests by origin, of a part of a database.
+/// Digests by origin, for the part of a database from one address to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// First address of the part.
+    /// First address of the part of the database.
     pub first: Address,
     /// Last address of the part. The sender has objects of the members in `origins`, and of no
     /// other members from `first` to `last`.
@@ -60,7 +60,7 @@ pub struct Summary {
     pub origins: Vec<OriginDigest>,
 }
 
-/// A message between neighbours.
+/// A message of the routing policy between neighbours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Objects that the receiver may lack.

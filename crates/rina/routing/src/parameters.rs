@@ -54,15 +54,15 @@ pub(crate) const PARAMETERS: &[(&str, &str, &str)] = &[
 pub(crate) struct Parameters {
     /// What to compute for each destination.
     pub paths: Paths,
-    /// Limits of the database.
+    /// Limits of the database of links.
     pub limits: Limits,
-    /// Time from a change to the computation.
+    /// Time from a change of a link to the computation.
     pub delay: Duration,
     /// Shortest time between two computations.
     pub hold: Duration,
     /// Interval between comparisons of databases; `None` for no comparisons.
     pub sync: Option<Duration>,
-    /// Most objects in a message.
+    /// Largest number of objects in a message.
     pub batch: usize,
 }
 

@@ -9,7 +9,7 @@ use carina_frame_engine::{ConfigureError, GraphError};
 use carina_netdev::{FaultPlanError, NetdevError};
 use thiserror::Error;
 
-/// An error in a shim's configuration or medium.
+/// Why a shim cannot be opened, or has lost its medium.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShimError {
@@ -62,7 +62,7 @@ pub enum ShimError {
     /// The fault layer does not support the configured faults.
     #[error("fault: {0}")]
     Fault(#[from] FaultPlanError),
-    /// The interface or socket cannot be opened.
+    /// The interface or socket cannot be opened, for this reason.
     #[error("{0}")]
     Netdev(#[from] NetdevError),
     /// A system call failed.

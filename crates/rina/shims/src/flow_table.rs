@@ -28,9 +28,9 @@ mod delivery;
 /// The two names of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names {
-    /// The application of this system.
+    /// Name of the application of this system.
     pub local: AppName,
-    /// The application of the other system.
+    /// Name of the application of the other system.
     pub remote: AppName,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ShimFlow<X> {
     pub stage: Stage,
     /// Whether the peer requested the flow.
     pub is_passive: bool,
-    /// Time of the request, or, once the flow is open, of the opening.
+    /// Time at which the flow was requested, or, once the flow is open, at which it opened.
     pub since: Instant,
     pub peer: X,
     links: Option<FlowLinks>,
@@ -67,12 +67,12 @@ pub(crate) struct FlowTable<X> {
     pub id: AppId,
     pub ipcp: IpcpId,
     pub row: Row,
-    /// Names registered here.
+    /// Names that are registered at this shim.
     pub names: BTreeSet<AppName>,
     /// Registered names that belong to IPCPs. A peer of an IPCP names itself in its first PDU.
     pub connectable: Connectable,
     pub pool: Pool,
-    /// Captures of SDUs.
+    /// Captures of SDUs that are running.
     pub taps: Taps,
     requests: RequestQueue,
     events: Mailbox<Event>,

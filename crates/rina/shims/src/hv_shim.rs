@@ -27,7 +27,7 @@ impl HvShim {
         }
     }
 
-    /// The peer's name, if the link is up.
+    /// Returns the name of the peer's system, if the link is up.
     ///
     /// # Errors
     /// The reason why the link is down.
@@ -35,12 +35,12 @@ impl HvShim {
         self.link.as_deref().map_err(String::as_str)
     }
 
-    /// The names registered at this side, in alphabetical order.
+    /// Returns the names registered at this side, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
         self.commands.names()
     }
 
-    /// The names registered at the peer, in alphabetical order.
+    /// Returns the names registered at the peer, in alphabetical order.
     pub fn peer_names(&self) -> impl Iterator<Item = &AppName> {
         self.peer_names.iter()
     }

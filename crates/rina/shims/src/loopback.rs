@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use carina_api::{AppName, IpcpId, PortId};
 use carina_dataplane::{Event, FlowEnd, FlowRequest, IpcProcess, QosOffered, Refusal};
 
-/// A DIF whose only member is this system.
+/// A DIF whose only member is this system; it connects applications of the system with each other.
 pub struct Loopback {
     ipcp: IpcpId,
     names: BTreeSet<AppName>,
@@ -23,7 +23,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// A DIF without registrations.
+    /// Makes a loopback DIF without registrations.
     #[must_use]
     pub fn new(ipcp: IpcpId) -> Loopback {
         Loopback {
@@ -36,13 +36,13 @@ impl Loopback {
         }
     }
 
-    /// The port-id of the other end of an open flow.
+    /// Returns the port-id of the other end of an open flow; `None` if `port` is not an open flow.
     #[must_use]
     pub fn peer_of(&self, port: PortId) -> Option<PortId> {
         self.pairs.get(&port).copied()
     }
 
-    /// The registered names in alphabetical order.
+    /// Returns the registered names in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
         self.names.iter()
     }

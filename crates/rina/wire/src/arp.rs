@@ -43,7 +43,8 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// Carina's own dialect.
+    /// Carina's own dialect: the Ethertype of ARP, `|` between parts, and no empty parts at the
+    /// end.
     pub const NATIVE: Dialect = Dialect {
         ethertype: ETHERTYPE_ARP,
         separator: b'|',
@@ -139,7 +140,7 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Kind of a RINA ARP message.
+/// Kind of a RINA ARP message: request or reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Asks for the station that has the target's name, and requests a flow to it.
@@ -148,7 +149,7 @@ pub enum Operation {
     Reply,
 }
 
-/// A RINA ARP message.
+/// A RINA ARP message: who asks or answers, and for which name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp<'a> {
     /// Request or reply.
@@ -157,7 +158,7 @@ pub struct Arp<'a> {
     pub sender_mac: Mac,
     /// Application name of the sender, as text.
     pub sender: &'a str,
-    /// MAC address of the target; [`Dialect::unknown`] in a request.
+    /// MAC address of the target; the dialect's `unknown` in a request.
     pub target_mac: Mac,
     /// Application name of the target, as text.
     pub target: &'a str,

@@ -18,7 +18,7 @@ pub use encapsulation::{Encapsulation, Stations};
 pub use frames::{FrameReader, Record, Skipped};
 pub use no_frame::NoFrame;
 
-/// Reads a file in either format, portion by portion.
+/// Reads a capture file in either format. The caller feeds the bytes in portions of any size.
 #[derive(Debug, Default)]
 pub struct Reader {
     kind: Kind,
@@ -39,13 +39,13 @@ impl Default for Kind {
 }
 
 impl Reader {
-    /// A reader at the beginning of a file.
+    /// Makes a reader at the beginning of a file.
     #[must_use]
     pub fn new() -> Reader {
         Reader::default()
     }
 
-    /// Adds the next bytes of the file.
+    /// Adds the next bytes of the file; [`Reader::poll`] then returns the items in them.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         if let Kind::Unknown(magic, there) = &mut self.kind {
             while let (true, Some((byte, rest))) = (*there < 4, bytes.split_first()) {
@@ -71,7 +71,7 @@ impl Reader {
         }
     }
 
-    /// Returns the next item; `None` when it needs more bytes.
+    /// Returns the next item, such as a packet; `None` when the reader needs more bytes.
     ///
     /// # Errors
     /// The file is damaged; nothing after that point can be read.

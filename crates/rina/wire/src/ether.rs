@@ -36,7 +36,7 @@ pub const VLAN_MAX: u16 = 4094;
 /// Length of a header without tag, in bytes.
 const UNTAGGED: usize = 14;
 
-/// A MAC address.
+/// A MAC address, in the order of transmission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub [u8; 6]);
 
@@ -95,7 +95,7 @@ impl fmt::Display for MacError {
 
 impl core::error::Error for MacError {}
 
-/// An 802.1Q tag.
+/// An 802.1Q tag of an Ethernet header: VLAN id and priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Type of the tag; see the constants of this module.
@@ -108,21 +108,22 @@ pub struct Tag {
     pub drop_eligible: bool,
 }
 
-/// Header of an Ethernet frame.
+/// The header of an Ethernet frame: addresses, tag and Ethertype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Destination address.
+    /// Destination MAC address.
     pub dst: Mac,
-    /// Source address.
+    /// Source MAC address.
     pub src: Mac,
     /// The tag; `None` in an untagged frame.
     pub tag: Option<Tag>,
-    /// Protocol of the payload.
+    /// Ethertype: the protocol of the payload.
     pub ethertype: u16,
 }
 
 impl Tag {
-    /// The tag of a VLAN; `None` for VLAN id 0, which means an untagged frame.
+    /// Makes the tag of a VLAN with type `tpid`; returns `None` for VLAN id 0, which means an
+    /// untagged frame.
     #[must_use]
     pub fn of_vlan(tpid: u16, vlan: u16) -> Option<Tag> {
         (vlan != 0).then_some(Tag {
@@ -194,7 +195,7 @@ impl Header {
         Ok((header, HEADER_BYTES_MAX))
     }
 
-    /// VLAN id of the frame; 0 for a frame without VLAN.
+    /// Returns the VLAN id of the frame; 0 for a frame without VLAN.
     #[must_use]
     pub fn vlan(&self) -> u16 {
         self.tag.map_or(0, |tag| tag.vlan)

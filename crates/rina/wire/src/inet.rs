@@ -49,8 +49,8 @@ pub fn checksum_after(sum: u16, old: u16, new: u16) -> u16 {
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// Sum over the IPv6 pseudo header: source and destination addresses, length of the upper-layer
-/// packet, and protocol. (RFC 8200 §8.1)
+/// Returns the unfolded sum over the IPv6 pseudo header: source and destination addresses, length
+/// of the upper-layer packet, and protocol. (RFC 8200 §8.1)
 #[must_use]
 pub fn pseudo_sum6(addresses: &[u8; 32], length: usize, protocol: u8) -> u32 {
     u32::from(!checksum(addresses, 0)) + length as u32 + u32::from(protocol)
@@ -59,19 +59,20 @@ pub fn pseudo_sum6(addresses: &[u8; 32], length: usize, protocol: u8) -> u32 {
 /// A decoded and checked IPv4 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Header {
-    /// Length of the header in bytes, 20 to 60.
+    /// Length of the IPv4 header in bytes, 20 to 60.
     pub header_bytes: usize,
-    /// Length of header and payload in bytes; at most the length of the given bytes.
+    /// Length of header and payload in bytes, as the header states it; at most the length of the
+    /// bytes given to the decoder.
     pub total_bytes: usize,
     /// Time to live.
     pub ttl: u8,
     /// Protocol number of the payload.
     pub protocol: u8,
-    /// Whether the packet is a fragment, including the first one.
+    /// Whether the packet is a fragment; true for the first fragment as well.
     pub is_fragment: bool,
-    /// Source address.
+    /// Source IPv4 address.
     pub source: [u8; 4],
-    /// Destination address.
+    /// Destination IPv4 address.
     pub destination: [u8; 4],
 }
 

@@ -27,7 +27,8 @@ pub const FRAGMENT: u8 = 44;
 /// Next header value of destination options.
 pub const DESTINATION_OPTIONS: u8 = 60;
 
-/// What follows the extension headers of a packet.
+/// What follows the extension headers of an IPv6 packet: the protocol of the payload, and its place
+/// in the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upper {
     /// Protocol of the payload. It can be [`FRAGMENT`], if [`Upper::of`] reads a fragment, and
@@ -35,18 +36,18 @@ pub struct Upper {
     pub protocol: u8,
     /// Offset in the packet of the next-header byte that names the protocol.
     pub named_at: usize,
-    /// Offset in the packet of the payload.
+    /// Offset in the packet of the first byte of the payload.
     pub start: usize,
-    /// Offset of the end of the payload. Bytes after it are padding of Ethernet.
+    /// Offset in the packet of the end of the payload. Bytes after it are padding of Ethernet.
     pub end: usize,
     /// The boundary after the headers that nodes on the path read: after the last header of
     /// hop-by-hop options, routing or fragment. (RFC 8200 §4.5, RFC 4303 §3.1.1)
     pub on_the_way: Boundary,
-    /// Contents of the last fragment header, if there is one.
+    /// Contents of the last fragment header that was read, if there is one.
     pub part: Option<Part>,
 }
 
-/// The boundary between two headers of a packet.
+/// The boundary between two headers of an IPv6 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
     /// Next header value of the header or payload that follows.
@@ -57,7 +58,7 @@ pub struct Boundary {
     pub at: usize,
 }
 
-/// Contents of a fragment header.
+/// Contents of a fragment header: which part of an original packet this packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Offset of the fragment in the original packet, in bytes.
@@ -93,8 +94,8 @@ pub enum Ipv6Error {
     },
 }
 
-/// Whether a sender gets an error message about an unknown option, as the option's two highest bits
-/// say. (RFC 8200 §4.2)
+/// Whether the sender of a packet gets an error message about an unknown option, as the option's
+/// two highest bits say. (RFC 8200 §4.2)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// No error message.
@@ -118,7 +119,8 @@ impl Part {
         }
     }
 
-    /// Whether the packet is complete although it has a fragment header. (RFC 6946)
+    /// Whether the packet is complete although it has a fragment header: offset 0 and no more
+    /// fragments. (RFC 6946)
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.offset == 0 && !self.has_more

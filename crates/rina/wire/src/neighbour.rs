@@ -13,13 +13,14 @@ use crate::ipv6::{IPV6_BYTES, Upper};
 pub struct Neighbour {
     /// Solicitation or advertisement.
     pub kind: NeighbourKind,
-    /// Source address of the packet.
+    /// Source IPv6 address of the packet.
     pub source: [u8; 16],
-    /// Destination address of the packet.
+    /// Destination IPv6 address of the packet.
     pub destination: [u8; 16],
-    /// The address whose MAC address is requested or reported.
+    /// The IPv6 address whose MAC address is requested or reported.
     pub target: [u8; 16],
-    /// MAC address: of the source in a solicitation, of the target in an advertisement.
+    /// MAC address that the message carries: of the source in a solicitation, of the target in an
+    /// advertisement. `None` if it carries none.
     pub link: Option<[u8; 6]>,
 }
 
@@ -44,7 +45,7 @@ pub enum NeighbourKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NeighbourError {
-    /// The packet is something else.
+    /// The packet is not a neighbour solicitation or advertisement.
     Other,
     /// The packet must be discarded: it is truncated, came through a router, or has a wrong
     /// checksum, a multicast target or an option of length 0 (RFC 4861 §7.1), or a fragment header
@@ -179,7 +180,8 @@ impl Neighbour {
     }
 }
 
-/// The solicited-node multicast group, on which the owner of `address` listens. (RFC 4291 §2.7.1)
+/// Returns the solicited-node multicast group of `address`: the group in which the owner of
+/// `address` receives neighbour solicitations. (RFC 4291 §2.7.1)
 #[must_use]
 pub fn solicited_node(address: [u8; 16]) -> [u8; 16] {
     let mut group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0];
@@ -187,7 +189,7 @@ pub fn solicited_node(address: [u8; 16]) -> [u8; 16] {
     group
 }
 
-/// The MAC address of an IPv6 multicast group. (RFC 2464 §7)
+/// Returns the Ethernet multicast address of an IPv6 multicast group. (RFC 2464 §7)
 #[must_use]
 pub fn group_mac(group: [u8; 16]) -> [u8; 6] {
     [0x33, 0x33, group[12], group[13], group[14], group[15]]

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 /// A sequence of bytes, with space in front for headers.
 pub trait Payload: Sized {
-    /// Number of bytes.
+    /// Returns the number of bytes that the payload holds.
     fn len(&self) -> usize;
 
     /// True when the length is 0.
@@ -40,13 +40,14 @@ pub trait Payload: Sized {
     #[must_use]
     fn keep(&mut self) -> bool;
 
-    /// Appends the bytes to a vector.
+    /// Appends the bytes of the payload to the vector `to`, without changing the payload.
     fn append_to(&self, to: &mut Vec<u8>);
 
-    /// Makes a payload of a vector. `None` when no buffer is free.
+    /// Makes a payload with the bytes of a vector. `None` when no buffer is free.
     fn from_vec(bytes: Vec<u8>) -> Option<Self>;
 
-    /// An empty payload to which `capacity` bytes can be appended. `None` when no buffer is free.
+    /// Makes an empty payload to which `capacity` bytes can be appended. `None` when no buffer is
+    /// free.
     #[must_use]
     fn with_capacity(capacity: usize) -> Option<Self> {
         Self::from_vec(Vec::with_capacity(capacity))
@@ -62,7 +63,8 @@ pub trait Payload: Sized {
         self.replace(whole)
     }
 
-    /// Appends the bytes of another payload, like [`Payload::extend`].
+    /// Appends the bytes of another payload, like [`Payload::extend`]; returns false and appends
+    /// nothing when there is no room.
     #[must_use]
     fn extend_with(&mut self, other: &Self) -> bool {
         let mut whole = Vec::with_capacity(self.len() + other.len());
@@ -92,7 +94,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// The bytes of the payload.
+    /// Returns the bytes of the payload.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.start..self.end]

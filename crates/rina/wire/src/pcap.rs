@@ -82,8 +82,8 @@ impl Kind {
 }
 
 impl Reader {
-    /// A reader for a file that starts with `magic`; `None` if pcap files do not. The magic must
-    /// also be fed to the reader.
+    /// Makes a reader for a file that starts with `magic`; `None` if no pcap file starts so. The
+    /// caller must also feed the magic to the reader.
     #[must_use]
     pub fn of_magic(magic: [u8; 4]) -> Option<Reader> {
         let kind = Kind::of_magic(magic)?;
@@ -98,7 +98,7 @@ impl Reader {
         })
     }
 
-    /// Adds the next bytes of the file.
+    /// Adds the next bytes of the file; [`Reader::poll`] then returns the items in them.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.done);
         self.done = 0;
@@ -186,7 +186,7 @@ impl Reader {
 /// Error: a packet has an impossible length, so the rest of the file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PcapError {
-    /// Number of the packet, from 1.
+    /// Number of the packet in the file, from 1.
     pub number: u64,
     /// Length of the packet in bytes, as the file states it.
     pub bytes: u32,
@@ -205,8 +205,8 @@ impl fmt::Display for PcapError {
 
 impl core::error::Error for PcapError {}
 
-/// Header of a file for Ethernet frames with times in nanoseconds, of which at most `snap` bytes
-/// each are kept.
+/// Makes the header of a file for Ethernet frames with times in nanoseconds. The file keeps at most
+/// `snap` bytes of each frame.
 #[must_use]
 pub fn file_header(snap: u32) -> [u8; FILE_HEADER_BYTES] {
     let mut header = [0; FILE_HEADER_BYTES];
@@ -217,7 +217,8 @@ pub fn file_header(snap: u32) -> [u8; FILE_HEADER_BYTES] {
     header
 }
 
-/// The record header for a frame of `length` bytes, of which `captured` bytes follow.
+/// Makes the record header for a frame of `length` bytes, of which the file keeps `captured` bytes
+/// after the header.
 #[must_use]
 pub fn record(nanos: u64, captured: usize, length: usize) -> [u8; RECORD_BYTES] {
     let mut record = [0; RECORD_BYTES];

@@ -98,7 +98,7 @@ const LINK_NAMES: &[(u16, &str)] = &[
     (276, "LINUX_SLL2"),
 ];
 
-/// Direction of a packet.
+/// Direction of a captured packet, as seen by the system or IPCP that captured it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
     /// The direction is unknown.
@@ -132,28 +132,28 @@ impl Direction {
 /// An interface on which packets were captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Format of the packets.
+    /// Link type: the format of the packets.
     pub link: LinkType,
-    /// Name of the interface, for people.
+    /// Name of the interface, for people to read.
     pub name: alloc::string::String,
     /// Information that a reader needs to decode the packets; see `docs/how-to/capture.md`.
     pub description: alloc::string::String,
-    /// Most bytes that are kept of a packet; 0 for all.
+    /// Largest number of bytes that the file keeps of a packet; 0 for all.
     pub snap_bytes: u32,
 }
 
 /// A packet in a file, without the frame check sequence (FCS) that follows it in some files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Number of the interface within its section, from 0.
+    /// Number of the packet's interface within its section of the file, from 0.
     pub interface: u32,
-    /// Time of capture, in nanoseconds since 1970.
+    /// Time of capture, in nanoseconds since 1970 (Unix time).
     pub time_ns: u64,
-    /// Direction of the packet.
+    /// Whether the packet was received or sent, if known.
     pub direction: Direction,
     /// The captured bytes, from the start of the packet.
     pub bytes: &'a [u8],
-    /// Original length of the packet in bytes.
+    /// Length of the whole packet in bytes, including bytes that were not captured.
     pub original_bytes: u32,
 }
 
@@ -175,16 +175,17 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Number of packets of an interface, from the start of the file to this block.
+/// Contents of a statistics block: the number of packets of an interface, from the start of the
+/// file to this block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
-    /// Number of the interface within its section, from 0.
+    /// Number of the interface within its section of the file, from 0.
     pub interface: u32,
-    /// Time of the count, in nanoseconds since 1970.
+    /// Time of the count, in nanoseconds since 1970 (Unix time).
     pub time_ns: u64,
-    /// Packets that arrived.
+    /// Number of packets that arrived at the interface.
     pub packets: u64,
-    /// Packets that arrived but are not in the file, because there was no room for them.
+    /// Number of packets that arrived but are not in the file, because there was no room for them.
     pub missed: u64,
 }
 

@@ -11,8 +11,9 @@ use carina_measure::trial::target::Target;
 
 use crate::error::{Error, Result};
 
-/// A client that opens its control channel when it is needed: at first, and again after a failed
-/// measurement, because the two ends of the old channel may then disagree about the state.
+/// Runs measurements against a server, over a control channel that it opens when it is needed: at
+/// first, and again after a failed measurement, because the two ends of the old channel may then
+/// disagree about the state.
 #[derive(Debug)]
 pub struct Client {
     target: Target,
@@ -20,7 +21,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a client of the server.
+    /// Connects to the server of measurements at `target`.
     ///
     /// # Errors
     /// The node refuses the flow.
@@ -30,7 +31,8 @@ impl Client {
         Ok(client)
     }
 
-    /// A new ticket for a job over a flow.
+    /// Returns a number that no other job of this client has, by which the server recognizes the
+    /// flow of a job.
     ///
     /// # Errors
     /// The server cannot be reached.
@@ -60,7 +62,7 @@ impl Client {
         self.carry_over(target)
     }
 
-    /// Runs one job.
+    /// Runs one measurement, and waits for the reports of both sides.
     ///
     /// # Errors
     /// The job fails, or has no result at its deadline. The next job then begins with a new control
@@ -104,7 +106,7 @@ impl Client {
     }
 }
 
-/// Time limit of a measurement.
+/// Longest time that a measurement may take, from the request to the reports.
 pub fn limit(job: &Job) -> Duration {
     let sends = match job.duration_ns {
         0 => COUNTED,
@@ -115,5 +117,6 @@ pub fn limit(job: &Job) -> Duration {
 
 /// How long a job may send whose end is a count of SDUs.
 const COUNTED: Duration = Duration::from_secs(600);
-/// Time of a measurement in addition to sending: connecting, SDUs still on their way, the report.
+/// How much longer than its sending time a measurement may take: for connecting, for SDUs in
+/// transit, and for the report.
 pub const BESIDE: Duration = Duration::from_secs(75);

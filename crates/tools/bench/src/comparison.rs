@@ -82,7 +82,7 @@ impl Pin {
 /// A case of a benchmark: its name in the results, and the side that sends.
 pub type Case = (&'static str, Direction);
 
-/// Parameters of a comparison of systems.
+/// Which systems to compare, in which cases, at which SDU sizes, and how often.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// Cases to measure.
@@ -104,8 +104,9 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Measures everything. Runs are interleaved, so that a disturbance of the machine affects all
-    /// systems alike. Returns the samples, and a text for each failed measurement.
+    /// Makes all measurements, and returns when they have ended. Runs are interleaved, so that a
+    /// disturbance of the machine affects all systems alike. Returns the samples, and a text for
+    /// each failed measurement.
     ///
     /// # Errors
     /// [`FAILURES_MAX`](crate::FAILURES_MAX) measurements in succession failed.

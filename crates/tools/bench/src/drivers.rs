@@ -40,7 +40,7 @@ pub struct Case {
     sends: bool,
 }
 
-/// All cases.
+/// The cases of the benchmark: each card, sending and receiving.
 pub const CASES: [Case; 4] = [
     case("e1000e-send", 0, true),
     case("e1000e-receive", 0, false),

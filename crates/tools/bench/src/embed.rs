@@ -17,7 +17,7 @@ use carina_measure::summary::Summary;
 use crate::Progress;
 use crate::error::Result;
 
-/// Options of the benchmark.
+/// Which substrates and arrival rates, which embedders, and how many seeds to measure.
 #[derive(Debug, Clone)]
 pub struct EmbedOptions {
     /// Cases to measure.

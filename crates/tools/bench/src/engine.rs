@@ -85,7 +85,7 @@ pub enum Spread {
     Each,
 }
 
-/// All cases.
+/// The cases of the benchmark: each chain of apps, with the ratio that it requires.
 pub const CASES: [Case; 23] = [
     case("source-sink", Chain::Hops(0), Some(2.0)),
     case("hop-1", Chain::Hops(1), Some(1.0)),

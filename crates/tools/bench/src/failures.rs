@@ -3,7 +3,7 @@
 use crate::Progress;
 use crate::error::Result;
 
-/// This number of failures in succession ends a benchmark.
+/// A benchmark ends when this number of measurements in succession have failed.
 pub const FAILURES_MAX: usize = 8;
 
 /// The failures so far.

@@ -39,7 +39,7 @@ pub struct Case {
     pub flows: usize,
 }
 
-/// All cases.
+/// The cases of the benchmark: each number of flows.
 pub const CASES: [Case; 6] = [
     case("flows-1", 1),
     case("flows-2", 2),

@@ -45,7 +45,7 @@ pub enum Protocol {
     Tcp,
 }
 
-/// All cases.
+/// The cases of the benchmark: UDP and TCP in each direction.
 pub const CASES: [Case; 4] = [
     case("udp-guest-to-host", Protocol::Udp, Direction::Reverse),
     case("udp-host-to-guest", Protocol::Udp, Direction::Forward),

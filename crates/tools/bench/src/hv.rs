@@ -49,7 +49,8 @@ pub fn sizes() -> Vec<u64> {
 /// SDU sizes of the echo, in bytes.
 pub const ECHO_SIZES: [u64; 4] = [64, 1500, 4000, 65_000];
 
-/// Options of the benchmark.
+/// Which cases, systems and SDU sizes to measure between a VM and its host, for how long, and how
+/// often.
 #[derive(Debug, Clone)]
 pub struct HvOptions {
     /// Number of runs of each measurement.
@@ -68,7 +69,8 @@ pub struct HvOptions {
     pub progress: Progress,
 }
 
-/// Boots the VM and measures.
+/// Boots a VM, and measures flows between the VM and this host, and the systems that they are
+/// compared with.
 ///
 /// # Errors
 /// Something is missing or fails; the error contains logs.
@@ -78,7 +80,7 @@ pub fn run(options: &HvOptions, network: CardNetwork) -> Result<Results> {
     measure(&mut setup, options)
 }
 
-/// Measures with a VM that is already running.
+/// Like [`run`], with a VM that is already running.
 ///
 /// # Errors
 /// A measurement fails.

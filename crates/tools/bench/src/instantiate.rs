@@ -36,7 +36,7 @@ use crate::Progress;
 use crate::error::{Attempt, Error, Result};
 use crate::failures::Failures;
 
-/// Options of the benchmark.
+/// Which networks to make, how often, and where their files go.
 pub struct InstantiateOptions<'a> {
     /// The networks to make.
     pub cases: Vec<Case>,

@@ -84,7 +84,8 @@ pub use failures::FAILURES_MAX;
 #[cfg(feature = "all")]
 pub use options::Options;
 
-/// A function that is called at each step with a line of text.
+/// A function that the caller provides to show progress; it is called with a line of text at each
+/// step.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress(pub fn(&str));
 

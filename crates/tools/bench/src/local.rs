@@ -22,7 +22,8 @@ pub const SIZES: [u64; 5] = [64, 512, 1500, 4000, 65_536];
 /// The cases: name, and direction.
 const CASES: [(&str, Direction); 2] = [("one-way", Direction::Forward), ("echo", Direction::Echo)];
 
-/// Options of the benchmark.
+/// Which SDU sizes to measure between two processes of this host, for how long, how often, and with
+/// which processes pinned.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// Number of runs of each measurement.
@@ -40,7 +41,8 @@ pub struct LocalOptions {
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 5] = [OURS, "limit", "unix", "udp", "tcp"];
 
-/// Runs the bench.
+/// Starts a node and a server process, and measures flows between two processes and the systems
+/// that they are compared with.
 ///
 /// # Errors
 /// The node or a measurement fails.

@@ -40,7 +40,7 @@ pub struct Case {
     pub bar: Option<f64>,
 }
 
-/// What a case measures.
+/// A quantity of an AFTR: the packet rate in one direction, or the time to load a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// Packets in one direction, while the same number goes in the other direction.
@@ -67,7 +67,8 @@ pub enum Form {
     Compiled,
 }
 
-/// All cases.
+/// The cases of the benchmark: rates in each direction with several loads, and the time to load a
+/// configuration.
 pub const CASES: [Case; 8] = [
     way("few-encap", Load::Few, Way::Encap, Some(0.1)),
     way("few-decap", Load::Few, Way::Decap, Some(0.1)),

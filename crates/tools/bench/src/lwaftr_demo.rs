@@ -25,7 +25,7 @@ use crate::program::Program;
 
 mod traffic;
 
-/// Results of the demonstration.
+/// What the demonstration has shown: a fetched page, the AFTR's counters, and the goodput of UDP.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// Length of the page that was fetched through the AFTR and arrived unchanged, in bytes.

@@ -30,7 +30,8 @@ mod ports_file;
 
 pub use self::guests::Pings;
 
-/// Results of the demonstration.
+/// What the demonstration has shown: pings, a rate limit, a blocked port, and expectations that
+/// were not met.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// QEMU's accelerator for the guests: `kvm` or `tcg`.
@@ -58,7 +59,7 @@ pub struct Rate {
     pub unlimited_mbps: f64,
 }
 
-/// A filter that blocked TCP port 80 of the server, and the traffic at that time.
+/// What a client in a guest observed while a filter blocked TCP port 80 of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Block {
     /// Whether the client could fetch a page before the filter was installed.
@@ -177,7 +178,8 @@ impl NfvDemo {
         self.ports.wait_for(&said, PATIENCE)
     }
 
-    /// Measures the cost of hops in the client guest: the rows of `carina bench engine`.
+    /// Measures in the client guest how much each hop of a graph costs: runs `carina bench engine`
+    /// there, and returns its rows.
     ///
     /// # Errors
     /// The guest cannot measure.

@@ -11,7 +11,7 @@ pub struct Options<Case> {
     pub cases: Vec<Case>,
     /// Number of runs of each measurement.
     pub runs: usize,
-    /// Duration of each measurement in nanoseconds.
+    /// Duration of each single measurement in nanoseconds, without its warm-up.
     pub time_ns: u64,
     /// Sizes in bytes, of frames without FCS or of payloads.
     pub sizes: Vec<u64>,

@@ -29,15 +29,16 @@ mod pinger;
 /// The event whose interruption of the guest's traffic is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// The guest is reset.
+    /// The guest is reset, and boots again.
     Reboot,
-    /// The process of its back end is killed and restarted.
+    /// The process of the card's back end is killed and restarted.
     Kill,
     /// The guest moves to another QEMU.
     Migration,
 }
 
-/// A case: its name in the results, the event, and the layout of the guest's rings.
+/// A case: its name in the results, what happens to the guest or its back end, and the layout of
+/// the guest's rings.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     /// Name of the case in the results.
@@ -46,7 +47,7 @@ pub struct Case {
     is_packed: bool,
 }
 
-/// All cases.
+/// The cases of the benchmark: each event, with the layouts of rings that it is measured with.
 pub const CASES: [Case; 5] = [
     case("reboot", Event::Reboot, false),
     case("back-end-killed-split", Event::Kill, false),
@@ -75,7 +76,7 @@ pub const TABLES: [(&str, Metric, &str); 2 * CASES.len()] = {
     tables
 };
 
-/// Options of the benchmark.
+/// Which events to measure, and how often.
 #[derive(Debug, Clone)]
 pub struct RestartOptions {
     /// Cases to measure.
@@ -86,7 +87,8 @@ pub struct RestartOptions {
     pub progress: Progress,
 }
 
-/// Runs the benchmark. The process must be in a network namespace of its own
+/// Measures for how long a guest's card does not answer pings when the guest, its back end or its
+/// QEMU is replaced. The process must be in a network namespace of its own
 /// ([`require_network`](crate::vm_and_host::require_network)).
 ///
 /// # Errors

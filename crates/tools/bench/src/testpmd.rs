@@ -1,5 +1,5 @@
-//! Runs DPDK's testpmd, which forwards frames between the devices of its command line on one
-//! processor.
+//! Runs DPDK's program testpmd on one processor; it forwards frames between the devices of its
+//! command line.
 
 use std::env;
 use std::fs::{self, File};

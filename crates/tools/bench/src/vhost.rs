@@ -53,7 +53,7 @@ pub enum Direction {
     ToGuest,
 }
 
-/// All cases.
+/// The cases of the benchmark: each layout of rings, in each direction.
 pub const CASES: [Case; 4] = [
     case("split-guest-to-host", false, Direction::ToHost),
     case("split-host-to-guest", false, Direction::ToGuest),

@@ -161,10 +161,10 @@ impl VmAndHost {
         self.node.path()
     }
 
-    /// Runs a command in the guest.
+    /// Runs a shell command in the guest, and waits until it has ended.
     ///
     /// # Errors
-    /// The guest has ended or the command fails.
+    /// The guest has ended, or the command fails.
     pub fn run_in_guest(&self, command: &str) -> Result<()> {
         self.guest.run(command)?;
         Ok(())

@@ -58,17 +58,17 @@ impl Dissector {
         self.pieces = vmpi::Pieces::default();
     }
 
-    /// Adds the next interface of the section.
+    /// Adds the next interface of the section, with the settings in its description.
     ///
     /// # Errors
-    /// Its description was written by Carina and contains an invalid value.
+    /// Carina wrote the description, but it contains an invalid value.
     pub fn add_interface(&mut self, interface: &Interface) -> Result<(), SettingsError> {
         let settings = Settings::of_interface(&interface.description, self.fallback)?;
         self.interfaces.push((interface.link, State::new(settings)));
         Ok(())
     }
 
-    /// The layers of a packet, the outermost first.
+    /// Describes a packet: its layers, the outermost first.
     pub fn dissect(&mut self, packet: &Packet<'_>) -> Vec<Layer> {
         let index = packet.interface as usize;
         let (link, state) = match self.interfaces.get_mut(index) {

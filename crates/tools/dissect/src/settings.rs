@@ -42,8 +42,8 @@ impl Settings {
         fallback.with(words.filter_map(|word| word.split_once('=')))
     }
 
-    /// The settings in another dialect, with its usual widths and delimiting. Without a change if
-    /// the dialect is the same.
+    /// The settings of another dialect, with that dialect's usual field widths and delimiting.
+    /// Returns the settings unchanged if the dialect is the same.
     pub fn in_dialect(mut self, dialect: Dialect) -> Settings {
         if dialect != self.syntax.dialect {
             self.syntax = Syntax {

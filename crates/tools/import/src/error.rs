@@ -79,7 +79,7 @@ impl YamlError {
     }
 }
 
-/// Why something is not translated; the text of a [`Note`](crate::Note).
+/// Why a setting was not translated; the text of a [`Note`](crate::Note).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Reason(Cow<'static, str>);

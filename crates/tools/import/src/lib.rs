@@ -29,7 +29,7 @@ pub use crate::error::{ImportError, JsonError, YamlError};
 
 use crate::error::Reason;
 
-/// Something that was not translated, or only in part.
+/// A setting of the imported file that was not translated, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Note {
     /// Name of the file.
@@ -63,7 +63,7 @@ pub struct Member {
     pub line: usize,
 }
 
-/// A configuration while it is being built.
+/// A configuration that a reader is building from an imported file.
 #[derive(Debug, Default)]
 pub struct Draft {
     /// Name of the node, if the file gives one.

@@ -104,7 +104,8 @@ pub struct Imported {
     pub notes: Vec<Note>,
 }
 
-/// Converts a network. The nodes of a `.lab` file must pass `checks`.
+/// Converts a network of this format into a document. The nodes of a `.lab` file must pass
+/// `checks`.
 ///
 /// # Errors
 /// The text is not in this format, or describes something that no document can express, such as too

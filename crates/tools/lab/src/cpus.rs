@@ -27,7 +27,7 @@ use carina_sys::{allow_cpus, allowed_cpus};
 
 use crate::test_guest::TestGuest;
 
-/// The CPU that is reserved for the guest's processor.
+/// The host's CPU that is reserved for the processor of a guest: the last one.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestCpu {
     cpu: usize,
@@ -52,7 +52,7 @@ impl GuestCpu {
         !threads.is_empty() && placed.all(|placed| placed)
     }
 
-    /// A note about the placement, for readers of the figures.
+    /// A text about this placement of processors, for the readers of a benchmark's figures.
     pub fn note(self) -> String {
         let cpu = self.cpu;
         format!("the guest's processor has CPU {cpu} to itself; all of the host runs on the others")
@@ -66,7 +66,7 @@ pub struct CpuHalves {
     all: Vec<usize>,
 }
 
-/// One of two hosts.
+/// One of the two hosts that share a machine's processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {
     /// The host with the lower half of the processors.
@@ -89,7 +89,7 @@ impl CpuHalves {
         allow_cpus(None, half(&self.all, host)).is_ok()
     }
 
-    /// A note about the placement, for readers of the figures.
+    /// A text about the two halves of processors, for the readers of a benchmark's figures.
     pub fn note(&self) -> String {
         let list = |host| {
             let cpus = half(&self.all, host).iter().map(ToString::to_string);

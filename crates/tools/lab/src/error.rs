@@ -180,7 +180,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Adds context to this error, such as the last lines of logs. An interruption stays without.
+    /// Adds context to this error, such as the last lines of logs. An interruption gets no context.
     #[must_use]
     pub fn with(self, context: impl Into<String>) -> Self {
         match self {

@@ -81,17 +81,17 @@ impl TestNode {
         self.directory.path()
     }
 
-    /// The node's control socket.
+    /// A client of the node's control socket.
     pub fn control(&self) -> Client {
         Client::new(RunDir::new(self.path()).control_sock())
     }
 
-    /// The node's socket for applications.
+    /// Path of the node's socket for applications, `ipc.sock`.
     pub fn ipc_socket(&self) -> PathBuf {
         RunDir::new(self.path()).ipc_sock()
     }
 
-    /// Process id of the node.
+    /// Process ID of the node.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
@@ -101,7 +101,7 @@ impl TestNode {
         self.namespace.as_ref()
     }
 
-    /// Runs `ip` in its network namespace.
+    /// Runs `ip` in the node's network namespace.
     ///
     /// # Errors
     /// `ip` is missing or fails.
@@ -122,7 +122,7 @@ impl TestNode {
         Ok(namespace.connect(interface, peer.own_namespace()?, peer_interface)?)
     }
 
-    /// Makes a bridge in its network namespace.
+    /// Makes a bridge in the node's network namespace.
     ///
     /// # Errors
     /// `ip` is missing or fails.
@@ -249,7 +249,8 @@ impl TestNode {
         self.children.pop();
     }
 
-    /// Waits until an application of this system, or of a shim's peer, has registered a name.
+    /// Waits until an application of this system, or of the other end of a shim, has registered a
+    /// name, at most for `limit`.
     ///
     /// # Errors
     /// The name is not registered within `limit`, or a process has ended.

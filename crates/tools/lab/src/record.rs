@@ -21,11 +21,11 @@ use crate::CarinaNode;
 use crate::error::{Attempt, Error, Result};
 use carina_topology::Topology;
 
-/// The directory of all labs of this user.
+/// The directory that contains the directories of all labs of this user.
 #[derive(Debug, Clone)]
 pub struct Labs(PathBuf);
 
-/// A lab that is up, coming up, or left behind.
+/// Everything that a lab has made, by which another process finds and removes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Name of the lab.
@@ -44,7 +44,7 @@ pub struct Record {
     pub namespaces: Vec<String>,
     /// The nodes of systems that are namespaces.
     pub nodes: BTreeMap<String, Process>,
-    /// The applications.
+    /// The applications that were started.
     pub apps: Vec<AppRecord>,
 }
 
@@ -55,11 +55,11 @@ pub struct AppRecord {
     pub system: String,
     /// Shell command of the application.
     pub command: String,
-    /// Its process; `None` for an application in a VM, whose process is not known.
+    /// The application's process; `None` for an application in a VM, whose process is not known.
     pub process: Option<Process>,
 }
 
-/// The directory of one lab.
+/// The directory of one lab, `LABS/NAME`.
 #[derive(Debug, Clone)]
 pub struct LabDir(PathBuf);
 
@@ -142,7 +142,7 @@ impl LabDir {
         &self.0
     }
 
-    /// The run directory of a system's node.
+    /// The run directory of a system's node, `LABS/NAME/SYSTEM`.
     pub fn run_dir(&self, system: &str) -> RunDir {
         RunDir::new(self.0.join(system))
     }
@@ -162,7 +162,7 @@ impl LabDir {
         self.0.join(format!("{system}.app-{number}"))
     }
 
-    /// Path of the directory with the program `carina` for the systems.
+    /// Path of the directory with the program `carina` of all systems, `LABS/NAME/.bin`.
     pub fn programs(&self) -> PathBuf {
         self.0.join(".bin")
     }
@@ -236,7 +236,7 @@ impl LabDir {
 }
 
 impl Record {
-    /// The way to enter the lab's namespaces.
+    /// The permission with which processes enter the lab's namespaces.
     pub fn access(&self) -> NamespaceAccess {
         self.keeper
             .as_ref()

@@ -39,7 +39,7 @@ pub struct Options {
     pub text: String,
     /// The directory of all labs.
     pub labs: Labs,
-    /// Time limit of each single step.
+    /// Time limit of each single step of making the lab.
     pub patience: Duration,
     /// The program `carina` for all systems.
     pub program: PathBuf,
@@ -144,12 +144,13 @@ impl Running {
         })
     }
 
-    /// Runs a program in a system until it ends, with `CARINA_RUN` set to the run directory of the
-    /// system's node. The name `carina` means the lab's program.
+    /// Runs a program in a system, waits until it ends, and returns its exit status and output.
+    /// `CARINA_RUN` is set to the run directory of the system's node. The name `carina` means the
+    /// lab's program.
     ///
     /// # Errors
-    /// The program cannot be started, or [`Options::is_interrupted`] was set. If the program itself
-    /// fails, its status tells.
+    /// The program cannot be started, or [`Options::is_interrupted`] was set. A program that fails
+    /// is not an error; the output has its status.
     pub fn exec(&self, system: &str, words: &[&str]) -> Result<Output> {
         use std::os::unix::process::ExitStatusExt;
         let mut kept = Collector::new([OUTPUT_MAX; 2]);
@@ -171,11 +172,11 @@ impl Running {
         })
     }
 
-    /// As [`Running::exec`], but hands over the output as it comes. The program is killed when the
-    /// sink takes no more, and when [`Options::is_interrupted`] is set.
+    /// Like [`Running::exec`], but hands the output to `sink` while the program runs. Kills the
+    /// program when the sink refuses output, or when [`Options::is_interrupted`] is set.
     ///
     /// # Errors
-    /// It cannot be started, or the guest does not answer.
+    /// The program cannot be started, or the guest does not answer.
     pub fn stream(&self, system: &str, words: &[&str], sink: &mut dyn Sink) -> Result<Finish> {
         let until = |limit: Duration| Until {
             limit,
@@ -256,7 +257,8 @@ impl Running {
         &self.dir
     }
 
-    /// Keeps the lab running when this value is dropped; [`take_down`] ends it.
+    /// Keeps the lab running when this value is dropped, and returns its record. [`take_down`] ends
+    /// the lab.
     pub fn detach(mut self) -> Record {
         self.is_detached = true;
         let children = std::mem::take(&mut self.children);
@@ -366,7 +368,8 @@ impl Drop for Running {
     }
 }
 
-/// A command in the namespace of a system. Its environment leads it to the system's node.
+/// A command in the namespace of a system, not started yet. Its environment makes it use the
+/// system's node.
 pub fn command_in(
     record: &Record,
     dir: &LabDir,

@@ -9,7 +9,7 @@ use crate::guests::{ipcps, reach_guest};
 use crate::record::{LabDir, Record};
 use carina_topology::Topology;
 
-/// State of a lab.
+/// The state of a lab, with the states of its systems and applications.
 #[derive(Debug, Serialize)]
 pub struct Status {
     /// Name of the lab.
@@ -22,29 +22,29 @@ pub struct Status {
     pub apps: Vec<AppStatus>,
 }
 
-/// State of a system.
+/// A system of a lab, with the IPCPs of its node.
 #[derive(Debug, Serialize)]
 pub struct SystemStatus {
     /// Name of the system.
     pub name: String,
     /// Where the system runs: the name of its network namespace, or `VM on SYSTEM`.
     pub place: String,
-    /// Process id of its node; `None` for a VM.
+    /// Process ID of the system's node; `None` for a VM.
     pub pid: Option<i32>,
-    /// Why the node does not answer; `None` if it does.
+    /// Why the system's node does not answer; `None` if it does.
     pub trouble: Option<String>,
-    /// The IPCPs of its node.
+    /// The IPCPs of the system's node; empty if the node does not answer.
     pub ipcps: Vec<IpcpInfo>,
 }
 
-/// State of an application.
+/// An application of a lab, and whether it runs.
 #[derive(Debug, Serialize)]
 pub struct AppStatus {
     /// The system in which it runs.
     pub system: String,
     /// Shell command of the application.
     pub command: String,
-    /// Whether it runs; `None` in a VM, where that is not known.
+    /// Whether the application runs; `None` in a VM, where that is not known.
     pub is_running: Option<bool>,
 }
 

@@ -11,15 +11,16 @@ use crate::error::{Attempt, Error, Result};
 use crate::node::TestNode;
 use carina_topology::hv_dif;
 
-/// Configuration of a guest.
+/// What a guest of a benchmark or test consists of: memory, devices, cards, and the configuration
+/// of its node.
 #[derive(Debug, Clone)]
 pub struct GuestSpec {
     /// Name of the guest.
     pub name: String,
     /// Memory in MiB.
     pub memory_mib: u32,
-    /// Its VMPI devices, at most one of each kind, in the order of [`VmpiKind`]. Over each device
-    /// there is a DIF between guest and host: [`TestGuest::dif`].
+    /// The guest's VMPI devices, at most one of each kind, in the order of [`VmpiKind`]. Over each
+    /// device there is a DIF between guest and host: [`TestGuest::dif`].
     pub vmpi: Vec<VmpiKind>,
     /// Emulated network cards.
     pub nics: Vec<Nic>,
@@ -31,7 +32,7 @@ pub struct GuestSpec {
     pub parameters: Vec<String>,
 }
 
-/// A running guest.
+/// A running guest, which is killed when this value is dropped.
 #[derive(Debug)]
 pub struct TestGuest {
     name: String,
@@ -120,7 +121,7 @@ impl TestGuest {
         self.vm.wait_ready(limit).attempt("waiting for the guest")
     }
 
-    /// Runs a shell command that must succeed, and returns its standard output.
+    /// Runs a shell command in the guest, waits until it ends, and returns its standard output.
     ///
     /// # Errors
     /// The guest does not answer, or the command fails.
@@ -128,10 +129,11 @@ impl TestGuest {
         Ok(self.vm.must_run(command)?.text())
     }
 
-    /// Runs a shell command until it ends.
+    /// Runs a shell command in the guest, and waits until it ends.
     ///
     /// # Errors
-    /// The guest does not answer within `limit`.
+    /// The guest does not answer within `limit`. A command that fails is not an error; the output
+    /// has its status.
     pub fn run_within(&self, command: &str, limit: Duration) -> Result<Output> {
         let output = self.vm.run_within(command, limit);
         output.attempt(format!("running a command in guest {}", self.name))

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::summary::Summary;
 
-/// A ratio over paired runs.
+/// The ratio of two systems over paired runs: median and confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The median of the ratios of the pairs.

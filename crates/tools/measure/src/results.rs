@@ -91,7 +91,7 @@ pub enum Metric {
     HostCpuPercent,
 }
 
-/// One measured system in one case at one SDU size.
+/// The value of one metric for one system, in one case at one SDU size, over all runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Name of the case, for example `one-way`.
@@ -122,7 +122,8 @@ pub struct Row {
     pub runs: usize,
 }
 
-/// Ratio between the value of [`OURS`] and that of another system, in one case at one SDU size.
+/// How many times as high a metric of [`OURS`] is as that of another system, in one case at one SDU
+/// size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factor {
     /// Name of the case, for example `one-way`.
@@ -138,7 +139,8 @@ pub struct Factor {
     pub ratio: Ratio,
 }
 
-/// The results of a benchmark.
+/// What a benchmark has measured: rows of values, ratios between systems, failures, and a
+/// description of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// Name of the benchmark.
@@ -167,13 +169,14 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Adds the sample of one run to its cell.
+    /// Adds the value of one run to the samples of its case, SDU size, system and metric.
     pub fn add(&mut self, case: &str, sdu: u64, system: &str, metric: Metric, value: f64) {
         let key = (case.to_owned(), sdu, system.to_owned(), metric);
         self.cells.entry(key).or_default().push(value);
     }
 
-    /// One row for each cell, sorted by case, size, system and metric.
+    /// One row for each combination of case, size, system and metric that has samples, sorted in
+    /// this order.
     pub fn rows(&self) -> Vec<Row> {
         let row = |(key, samples): (&Key, &Vec<f64>)| {
             let summary = Summary::of(samples)?;

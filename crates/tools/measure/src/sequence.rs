@@ -14,7 +14,7 @@ pub struct SequenceTracker {
     tally: Tally,
 }
 
-/// Counts of a receiver.
+/// What a receiver has counted: distinct, duplicate and reordered SDUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Distinct SDUs that carried a sequence number.
@@ -41,7 +41,7 @@ impl SequenceTracker {
         Self::default()
     }
 
-    /// Counts an SDU by its sequence number.
+    /// Counts a received SDU by its sequence number. To be called in the order of arrival.
     #[inline]
     pub fn note(&mut self, number: u64) {
         if number >= self.next {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Statistics of samples, in the unit of the samples.
+/// Extremes, mean, deviation and percentiles of a list of samples, in the unit of the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Number of samples.

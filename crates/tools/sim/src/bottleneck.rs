@@ -15,7 +15,7 @@ use crate::session::{Ending, FlowRequest, Reader};
 use crate::stream::Lengths;
 use crate::world::World;
 
-/// Parameters of the simulation.
+/// One flow over a slow cable: seed, dialect, rate and queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Bottleneck {
     /// Seed of the simulation.
@@ -38,7 +38,8 @@ pub struct Goodput {
 }
 
 impl Bottleneck {
-    /// Runs the simulation: writes for 20 s of virtual time.
+    /// Builds two members and a cable, writes for 20 s of virtual time, and returns what the reader
+    /// got.
     ///
     /// # Errors
     /// The flow fails, or the members do not find each other.

@@ -19,7 +19,7 @@ use crate::stream::Lengths;
 use crate::world::World;
 use carina_random::{Random, mix};
 
-/// Parameters of the simulation.
+/// Applications with one flow after another: seed, dialect, and number of flows.
 #[derive(Clone, Copy, Debug)]
 pub struct Churn {
     /// Seed of the simulation.
@@ -59,10 +59,10 @@ struct Run {
 }
 
 impl Churn {
-    /// Runs the simulation. Returns the number of flows that were requested.
+    /// Runs all flows, and returns how many were requested.
     ///
     /// # Errors
-    /// The failures of the run.
+    /// A flow or a check has failed; the error lists all failures.
     pub fn run(&self, member_factory: MemberFactory) -> Result<u64, RunError> {
         let terms = Terms::of(self.dialect);
         let mut run = Run::new(self, member_factory);

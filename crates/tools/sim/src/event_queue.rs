@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A queue of events, in order of time; events of the same time stay in the order of their
-/// insertion.
+/// A queue of what happens when, and the virtual clock. It returns events in the order of their
+/// times; events of the same time in the order of their insertion.
 #[derive(Debug)]
 pub struct EventQueue<T> {
     now: u64,
@@ -43,7 +43,8 @@ impl<T> EventQueue<T> {
         self.now
     }
 
-    /// Inserts an event. An event in the past is due now.
+    /// Inserts an event that is due at virtual time `at`, in ns. If `at` has passed, the event is
+    /// due now.
     pub fn put(&mut self, at: u64, what: T) {
         let at = at.max(self.now);
         let number = self.count;

@@ -67,7 +67,8 @@ impl World {
         self.detect(id);
     }
 
-    /// Repairs a cable. Ends of flows learn it if their other end is gone.
+    /// Repairs a cable. If one end of a flow over the cable no longer exists, the other end learns
+    /// that now.
     pub fn mend(&mut self, id: CableId) {
         let now = self.now();
         let cable = &mut self.cables[id.0];
@@ -94,7 +95,7 @@ impl World {
         self.cables[id.0].is_up
     }
 
-    /// Changes how a cable treats PDUs. The MTU stays.
+    /// Changes how a cable treats PDUs from now on. The cable keeps its MTU.
     pub fn set_profile(&mut self, id: CableId, profile: crate::link::Profile) {
         let mtu = self.cables[id.0].profile.mtu;
         self.cables[id.0].profile = crate::link::Profile { mtu, ..profile };

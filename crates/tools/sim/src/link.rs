@@ -59,7 +59,7 @@ impl Profile {
     }
 }
 
-/// Counts of one direction of a link.
+/// What has happened to the PDUs that were sent in one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// PDUs sent.
@@ -113,7 +113,8 @@ impl Pipe {
         }
     }
 
-    /// Sends a PDU. Appends the resulting arrivals to `out`.
+    /// Sends a PDU over the link at virtual time `now`. Appends each copy that arrives, with its
+    /// arrival time, to `out`; a lost PDU appends nothing.
     pub fn put(
         &mut self,
         now: u64,

@@ -4,8 +4,8 @@
 use carina_ipcp::{AllocateError, Command, Config, CreateError, Delivery, Event, FlowKey, N1Port};
 use carina_wire::{Bytes, FlowSpec};
 
-/// An IPCP on the virtual clock. Each method does what the method of `carina_ipcp::Ipcp` with the
-/// same name does.
+/// An IPCP on the virtual clock. Each method does what the method of the same name of
+/// `carina_ipcp::Ipcp` does.
 #[allow(missing_docs)]
 pub trait Member {
     fn handle(&mut self, now: u64, command: Command);

@@ -43,7 +43,7 @@ pub struct Attachment {
     pub is_reliable: bool,
 }
 
-/// Totals of a run up to now.
+/// Totals of a simulation from its start until now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
     /// PDUs put on cables.

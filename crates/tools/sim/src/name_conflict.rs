@@ -32,7 +32,7 @@ pub enum When {
     Parted,
 }
 
-/// Parameters of the simulation.
+/// Two systems with the same name: seed, when the second one joins, and whether systems crash.
 #[derive(Clone, Copy, Debug)]
 pub struct NameConflict {
     /// Seed of the simulation.
@@ -65,10 +65,10 @@ struct Run {
 }
 
 impl NameConflict {
-    /// Runs the simulation.
+    /// Lets both systems join, repairs all cables, and returns which of the two remained a member.
     ///
     /// # Errors
-    /// The failures of the run.
+    /// A check has failed; the error lists all failures.
     pub fn run(&self, member_factory: MemberFactory) -> Result<Found, RunError> {
         let mut run = Run::new(self, member_factory);
         run.live(self);

@@ -1,11 +1,11 @@
-//! The failures of a run, for a caller that prints them.
+//! The error of a simulation, for a caller that prints it.
 
 use std::fmt;
 
-/// The failures of a run.
+/// What has failed in a simulation, with the state of the simulated world at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunError {
-    /// Each failure, with its time.
+    /// Each failure as text, with its virtual time.
     pub failures: Vec<String>,
     /// Description of the state of the world, for people.
     pub state: String,

@@ -12,7 +12,7 @@ use crate::model::SlotId;
 use crate::rib::RibError;
 use crate::world::World;
 
-/// Size of the simulated network.
+/// How large the simulated network is, and the seed from which it is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Number of systems.
@@ -34,7 +34,8 @@ pub enum Layout {
     Recursive,
 }
 
-/// Measurements of one layout.
+/// What a layout costs: PDUs until convergence, state of each system, and PDUs when idle and after
+/// a cut.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Total number of IPCPs.
@@ -59,7 +60,7 @@ pub struct Report {
     pub cut_messages: u64,
 }
 
-/// Progress of a measurement, as text.
+/// What the measurement reports to its caller while it runs, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// An intermediate step; there are many of these.
@@ -101,7 +102,8 @@ impl From<RibError> for ScaleError {
     }
 }
 
-/// Builds a layout, and measures it.
+/// Builds a network with this layout, waits in virtual time until it converges, and measures what
+/// it costs.
 ///
 /// # Errors
 /// The layout does not converge, or a member knows something that is not true.

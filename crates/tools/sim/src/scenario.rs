@@ -82,7 +82,7 @@ pub enum Fault {
     ComeBack(usize),
 }
 
-/// Result of a run.
+/// Whether a run has failed, its hash, and totals of its traffic.
 #[derive(Debug)]
 pub struct Outcome {
     /// The failures; empty if the run succeeded.
@@ -99,7 +99,7 @@ pub struct Outcome {
     pub state: String,
 }
 
-/// Choices of a person that override what the seed would draw.
+/// What a person has chosen in place of what the seed would draw.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrides {
     /// Number of members; `None` to draw it from the seed.
@@ -156,7 +156,8 @@ impl Scenario {
         !self.faults.is_empty() || self.profile.drops()
     }
 
-    /// Runs the scenario with IPCPs from `member_factory`. Writes a line for each event to `sink`.
+    /// Runs the scenario from its start to the last check, with IPCPs from `member_factory`. Writes
+    /// a line for each event to `sink`.
     pub fn run(&self, member_factory: MemberFactory, sink: Option<Sink>) -> Outcome {
         let mut world = self.play(member_factory, sink);
         let failures = world.take_failures();

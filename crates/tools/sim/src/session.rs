@@ -6,7 +6,7 @@ use carina_wire::FlowSpec;
 use crate::model::SlotId;
 use crate::stream::{Lengths, Promise, Stream};
 
-/// A flow that the two applications of a session request.
+/// A flow that one simulated application requests to another, and how the two use it.
 #[derive(Clone, Debug)]
 pub struct FlowRequest {
     /// Slot of the calling application.
@@ -64,7 +64,7 @@ impl Reader {
     }
 }
 
-/// Two applications with a flow between them.
+/// Two simulated applications and the flow between them, with the progress of each end.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) request: FlowRequest,

@@ -1,7 +1,7 @@
 //! Simulates a name that several members register. Every member must know the name as long as one
 //! of them holds it.
-//! A seed draws a ring of members with chords and the delays of its cables. Members register the
-//! The seed draws a ring of members with chords, and the delays of its cables. Members register the
+//!
+//! A seed draws a ring of members with chords, and the delays of its cables. Members register the
 //! name and unregister it, one at a time. Soon after each change every directory has to be right,
 //! not only when everything is disseminated again.
 
@@ -16,7 +16,7 @@ use crate::model::{Attachment, Below, SlotId};
 use crate::run_error::RunError;
 use crate::world::World;
 
-/// Parameters of the simulation.
+/// A name that several members register: seed and dialect of the simulation.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedName {
     /// Seed of the simulation.
@@ -32,7 +32,7 @@ struct Run {
 }
 
 impl SharedName {
-    /// Runs the simulation.
+    /// Lets members register and unregister the name, and checks all directories after each change.
     ///
     /// # Errors
     /// A directory contains the name although no application holds it, or lacks the name although

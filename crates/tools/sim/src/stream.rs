@@ -38,7 +38,8 @@ impl Promise {
     }
 }
 
-/// One direction of a flow.
+/// The SDUs of one direction of a flow: generates them for the writer, and checks what the reader
+/// gets.
 #[derive(Clone, Debug)]
 pub struct Stream {
     seed: u64,
@@ -118,7 +119,7 @@ impl Stream {
         self.writing == self.total
     }
 
-    /// Whether everything that was written has been read.
+    /// Whether the reader has read everything that was written so far.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.got_bytes == self.written_bytes
@@ -138,7 +139,7 @@ impl Stream {
         Some(missing.unwrap_or(self.seen.len()) as u64)
     }
 
-    /// SDUs written, bytes written, SDUs read, bytes read.
+    /// Numbers of SDUs written, bytes written, SDUs read and bytes read, in this order.
     #[must_use]
     pub fn progress(&self) -> [u64; 4] {
         [self.writing, self.written_bytes, self.got, self.got_bytes]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Hashes every event of a run, and prints the events if there is a sink.
+/// Hashes every event of a run, and writes the events as text to a sink if there is one.
 #[derive(Default)]
 pub struct Trace {
     hash: u64,

@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// Ends a session in order, from one side.
+    /// Deallocates the flow of a session from one side (0: the calling side, 1: the called side).
     pub fn close(&mut self, number: usize, side: usize) {
         let now = self.now();
         let Some((slot, flow)) = self.open_end(number, side) else {
@@ -291,7 +291,7 @@ impl World {
         self.command(slot, Command::Deallocate { flow, reason });
     }
 
-    /// Ends all open sessions from the calling side.
+    /// Deallocates the flows of all open sessions from the calling side.
     pub fn close_all(&mut self) {
         for number in 0..self.sessions.len() {
             self.close(number, 0);

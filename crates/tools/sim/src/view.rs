@@ -22,7 +22,7 @@ pub struct View {
     pub table: BTreeMap<u64, Vec<u64>>,
 }
 
-/// Amounts of state that a member keeps, read from its RIB.
+/// How much state a member keeps, read from its RIB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burden {
     /// Number of flows.
@@ -99,7 +99,7 @@ impl World {
         })
     }
 
-    /// Value of a member's counter; 0 if the member is dead.
+    /// Value of the counter `what` of a member; 0 if the member is dead.
     pub fn counted(&mut self, slot: SlotId, what: &str) -> u64 {
         let objects = self.read_rib(slot, "/counters", 0).unwrap_or_default();
         let counts = objects

@@ -33,7 +33,8 @@ mod scenario;
 mod unsteady_store;
 mod world;
 
-/// Size of the simulated world. What is `None` is drawn from the seed.
+/// How many providers, hosts and networks are simulated, and which kinds of faults. What is `None`
+/// is drawn from the seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     /// Number of providers; `None` to draw 1 to 4 from the seed.
@@ -44,8 +45,9 @@ pub struct Size {
     pub networks: Option<u16>,
     /// Number of networks that a VNP allows each operator at a time, otherwise that of the product.
     pub networks_per_vno: Option<u16>,
-    /// Whether networks compete: there are two VNPs, all roles except operators have two processes
-    /// on one store, the networks are requested at once, and a VNP is lost meanwhile.
+    /// Whether networks compete for resources. There are then two VNPs, all roles except operators
+    /// have two processes on one store, the networks are requested at once, and a VNP is lost
+    /// meanwhile.
     pub contends: bool,
     /// Whether no host is drained, no connection is cut and no store is unavailable. Seeds that
     /// were found before these faults existed then still give the same runs.
@@ -79,7 +81,7 @@ impl Size {
     };
 }
 
-/// Counts of a run.
+/// How networks ended in a run, and how many faults and messages there were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Networks that operators requested. Each of them is in one of the five counts that follow.
@@ -108,7 +110,7 @@ pub struct Outcome {
     pub messages: u64,
 }
 
-/// A requirement that a run of the simulation violated.
+/// A requirement that a run has violated, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Seed of the run.
@@ -122,7 +124,7 @@ pub struct Violation {
 /// Runs the scenario of a seed. `trace` receives a line for each event.
 ///
 /// # Errors
-/// The first condition that does not hold.
+/// The first requirement that does not hold.
 pub fn run(
     seed: u64,
     size: Size,
@@ -132,10 +134,11 @@ pub fn run(
     World::new(scenario, seed, None, trace).run()
 }
 
-/// Runs the scenario of a seed with a product that lacks a safeguard.
+/// Like [`run`], with roles that lack a safeguard.
 ///
 /// # Errors
-/// The first condition that does not hold: this seed detects that the safeguard is missing.
+/// The first requirement that does not hold: with this seed, the simulation detects that the
+/// safeguard is missing.
 pub fn run_without(seed: u64, size: Size, mutant: Mutant) -> Result<Outcome, Violation> {
     let scenario = Scenario::new(seed, size);
     World::new(scenario, seed, Some(mutant), None).run()

@@ -18,7 +18,8 @@ use crate::session::Session;
 use crate::trace::Trace;
 use carina_random::{Random, mix};
 
-/// A simulated world.
+/// The simulated systems, cables, IPCPs and applications on a virtual clock, with the queue of what
+/// happens next.
 pub struct World {
     pub(crate) queue: EventQueue<Scheduled>,
     pub(crate) random: Random,
@@ -67,7 +68,7 @@ impl World {
         }
     }
 
-    /// Adds a system.
+    /// Adds a system without IPCPs, which runs.
     pub fn add_system(&mut self, name: &str) -> SystemId {
         self.systems.push(System {
             name: name.to_owned(),
@@ -123,7 +124,8 @@ impl World {
         id
     }
 
-    /// Adds a planned N-1 flow to an IPCP. Only allowed before the IPCP starts.
+    /// Adds an N-1 flow that an IPCP is meant to have; the world allocates it when the IPCP runs.
+    /// Only allowed before the IPCP starts.
     pub fn attach(&mut self, slot: SlotId, attachment: Attachment) {
         self.slots[slot.0].attachments.push(attachment);
     }
@@ -138,7 +140,7 @@ impl World {
         }
     }
 
-    /// Runs until `end` ns. Stops early at a failure.
+    /// Processes all events up to virtual time `end`, in ns. Returns earlier if there is a failure.
     pub fn run_until(&mut self, end: u64) {
         self.process_pending();
         while self.failures.is_empty() {
@@ -153,12 +155,14 @@ impl World {
         }
     }
 
-    /// Runs for `ns`.
+    /// Processes all events of the next `ns` nanoseconds of virtual time. Returns earlier if there
+    /// is a failure.
     pub fn run_for(&mut self, ns: u64) {
         self.run_until(self.now() + ns);
     }
 
-    /// Runs while a condition holds, and checks it every `step` ns.
+    /// Runs until `goes_on` returns false; checks it every `step` ns of virtual time. Returns true
+    /// then; false if virtual time reaches `end` (in ns) first, or if there is a failure.
     pub fn run_while(
         &mut self,
         end: u64,
@@ -191,7 +195,7 @@ impl World {
         &mut self.trace
     }
 
-    /// Totals of the run so far.
+    /// Totals of the simulation from its start until now.
     #[must_use]
     pub fn tallies(&self) -> Tallies {
         self.tallies
@@ -210,12 +214,12 @@ impl World {
         &self.failures
     }
 
-    /// Takes the failures, so that the world can continue.
+    /// Removes and returns the failures so far, so that the world can continue.
     pub fn take_failures(&mut self) -> Vec<String> {
         std::mem::take(&mut self.failures)
     }
 
-    /// The address of a slot's IPCP; `None` if it does not run or is not a member.
+    /// The address of a slot's IPCP in its DIF; `None` if the IPCP does not run or is not a member.
     #[must_use]
     pub fn address(&self, slot: SlotId) -> Option<Address> {
         self.slots[slot.0].instance.as_ref()?.address
@@ -259,7 +263,7 @@ impl World {
         members.count()
     }
 
-    /// Gives a command to an IPCP, if it runs.
+    /// Gives a command to an IPCP, if it runs, and handles the resulting events.
     pub fn command(&mut self, slot: SlotId, command: Command) {
         let now = self.now();
         if let Some(instance) = &mut self.slots[slot.0].instance {

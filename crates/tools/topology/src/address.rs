@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Serialize, Serializer};
 
-/// An IPv4 address of an interface, with the length of its network prefix.
+/// An IPv4 address of an interface with the length of its network prefix, on a link over UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     /// The address.

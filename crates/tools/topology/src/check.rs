@@ -9,8 +9,8 @@ use super::config::{member_config, node_config};
 use super::token::error_at;
 use super::{Dif, Topology, TopologyError};
 
-/// The checks of a node that a topology must pass. An error is one line for the user, without a
-/// position in a file.
+/// Checks of the node that would run a topology; the topology must pass them. An error is one line
+/// for the user, without a position in a file.
 pub trait NodeChecks {
     /// Checks the configuration of a node, in TOML, with the checks of the node's start.
     ///

@@ -43,11 +43,11 @@ pub struct Topology {
     pub difs: Vec<Dif>,
     /// The applications in the order of the file.
     pub apps: Vec<App>,
-    /// Requests of the file that a lab ignores, for the user.
+    /// Settings of the file that a lab ignores, as text for the user.
     pub notes: Vec<String>,
 }
 
-/// One system with one node.
+/// A system of a lab, with one node: a network namespace or a virtual machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct System {
     /// Name of the system, and of its node.
@@ -75,12 +75,12 @@ pub struct Vm {
 pub struct Link {
     /// Name of the link, and of its shim DIF.
     pub name: String,
-    /// VLAN id of its frames. `None` if frames have no tag, or if the name of the link is the VLAN
-    /// id.
+    /// VLAN ID of the link's frames. `None` if frames have no tag, or if the name of the link is
+    /// the VLAN ID.
     pub vlan: Option<u16>,
     /// Longest payload of a frame in bytes; `None` for the kernel's default of 1500.
     pub mtu: Option<u32>,
-    /// The systems on it.
+    /// The systems on the link, each with its interface.
     pub ends: Vec<LinkEnd>,
     #[serde(skip)]
     pub(crate) at: Position,
@@ -89,9 +89,9 @@ pub struct Link {
 /// The end of a link at one system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkEnd {
-    /// The system.
+    /// Name of the system.
     pub system: String,
-    /// Name of its interface.
+    /// Name of the system's interface on the link.
     pub interface: String,
     /// The address of the interface, on a link of UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ pub struct LinkEnd {
 /// A normal DIF.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Dif {
-    /// Its name.
+    /// Name of the DIF.
     pub name: String,
     /// 1 if all N-1 DIFs are links and VMs, otherwise one more than the highest level of an N-1
     /// DIF.
@@ -130,22 +130,22 @@ pub struct Dif {
 pub struct Member {
     /// The system of the member.
     pub system: String,
-    /// Names of its N-1 DIFs.
+    /// Names of the N-1 DIFs of the member.
     pub over: Vec<String>,
     /// Systems of the members with which it shares an N-1 DIF that has no third member. These
     /// always become its neighbours.
     pub beside: Vec<String>,
-    /// System of the member with which it enrolls, by name. Needed over UDP, where only names with
-    /// a configured address can be reached, and the DIF's name has none.
+    /// System of the member with which this member enrolls, by name. Needed over UDP, where only
+    /// names with a configured address can be reached, and the DIF's name has none.
     pub via: Option<String>,
-    /// Its address, in a DIF of dialect rlite that does not assign addresses.
+    /// The member's address, in a DIF of dialect rlite that does not assign addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     #[serde(skip)]
     pub(crate) at: Position,
 }
 
-/// An application.
+/// An application that the lab starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct App {
     /// The system on which it runs.
@@ -218,7 +218,7 @@ impl Topology {
         })
     }
 
-    /// The system with this name.
+    /// The system with this name; `None` if the topology has none.
     pub fn system(&self, name: &str) -> Option<&System> {
         self.systems.iter().find(|system| system.name == name)
     }
@@ -289,13 +289,14 @@ impl Dif {
         place.map_or(self.at, |(_, at)| *at)
     }
 
-    /// Whether a member has this N-1 DIF.
+    /// Whether a member of the DIF has this N-1 DIF.
     pub fn stands_on(&self, lower: &str) -> bool {
         let mut lowers = self.members.iter().flat_map(|member| &member.over);
         lowers.any(|name| name == lower)
     }
 
-    /// The member of a system with its index; index 0 is the member that creates the DIF.
+    /// The member on a system, and its index in `members`; index 0 is the member that creates the
+    /// DIF. `None` if the system has no member.
     pub fn member(&self, system: &str) -> Option<(usize, &Member)> {
         let mut members = self.members.iter().enumerate();
         members.find(|(_, member)| member.system == system)

@@ -62,7 +62,8 @@ impl Links {
         }
     }
 
-    /// Largest packet that the source may put on this link, in bytes; 0 before it is known.
+    /// Returns the largest packet that the source may put on this link, in bytes; 0 before it is
+    /// known.
     #[must_use]
     pub fn piece_max(&self, id: LinkId) -> usize {
         self.link(id).map_or(0, |link| link.piece_max)
@@ -75,9 +76,9 @@ impl Links {
         }
     }
 
-    /// For the source: the limits of a bundle that is pushed now; `None` if the sink accepts no
-    /// bundles. The room may be 0 bytes. Unlike [`Links::may_push`], this does not register the
-    /// source for a visit.
+    /// For the source: returns the limits for a bundle that is pushed now; `None` if the sink
+    /// accepts no bundles. The room may be 0 bytes. Unlike [`Links::may_push`], this does not
+    /// register the source for a visit.
     #[must_use]
     pub fn bundle_room(&self, id: LinkId) -> Option<BundleLimits> {
         let link = self.link(id).filter(|link| link.closed.is_none())?;
@@ -120,8 +121,9 @@ impl Links {
         }
     }
 
-    /// For the source: the next output link whose reader has consumed something, with the total;
-    /// `None` if no reader has consumed anything since the last call.
+    /// For the source: returns the next output link whose reader has consumed something, with the
+    /// total of ring bytes since the start; `None` if no reader has consumed anything since the
+    /// last call.
     #[must_use]
     pub fn next_return(&mut self, app: AppId) -> Option<(LinkId, u64)> {
         loop {

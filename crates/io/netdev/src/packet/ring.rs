@@ -1,6 +1,6 @@
 //! The rings of a packet socket: their sizes, and which slots are in use.
 
-/// Sizes and options of the rings of a socket.
+/// Sizes and options of the two rings of a packet socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Longest frame to receive or send, MAC header and VLAN tag included, in bytes.
@@ -18,7 +18,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout for frames of an interface with this MTU, in bytes.
+    /// Returns the layout for frames of an interface with this MTU, in bytes.
     #[must_use]
     pub fn for_mtu(mtu: usize) -> Layout {
         Layout {

@@ -5,8 +5,8 @@
 //! reader has consumed another quarter of the window. A channel's receiver therefore always has
 //! room in its flow ring for what arrives, and a reader that stops blocks only its own channel.
 
-/// Bytes of ring space that a record with `len` payload bytes takes: record header, payload and
-/// padding.
+/// Returns the bytes of ring space that a record with `len` payload bytes takes: record header,
+/// payload and padding.
 pub const fn record_cost(len: usize) -> u64 {
     8 + (len as u64).next_multiple_of(8)
 }

@@ -75,7 +75,7 @@ pub enum Event {
     },
 }
 
-/// How a channel ended.
+/// Why a channel ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CloseReason {
     /// The peer deallocated the channel, for this reason. The text is empty when the peer's
@@ -85,20 +85,22 @@ pub enum CloseReason {
     LinkDown(String),
 }
 
-/// The limits of a link: for each, the smaller of what the two sides accept.
+/// The limits of a link. Each is the smaller of the values that the two sides accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest SDU in bytes.
+    /// Longest SDU that may be sent on the link, in bytes.
     pub sdu_bytes_max: u64,
-    /// Longest piece in bytes without header.
+    /// Longest piece of an SDU that may be sent on the link, in bytes without header.
     pub piece_bytes_max: u32,
     /// Largest number of channels that this side may have open at its own request.
     pub channels_max: u16,
-    /// Longest bundle in bytes without header; 0 if no bundles may be sent.
+    /// Longest bundle that may be sent on the link, in bytes without header; 0 if no bundles may be
+    /// sent.
     pub bundle_bytes_max: u32,
 }
 
-/// Something that the peer did and no correct peer does. The endpoint gives up the link for it.
+/// How the peer broke the VMPI protocol, which no correct peer does. The endpoint gives up the link
+/// for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -107,16 +109,16 @@ pub enum Violation {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// A data header in which reserved bits are set.
+    /// A data header has reserved bits set.
     Header(HeaderError),
-    /// A control message that could not be decoded.
+    /// A control message cannot be decoded.
     Control(DecodeError),
     /// A HELLO message with a protocol version other than this side's.
     WrongVersion {
         /// The peer's version.
         peer: u16,
     },
-    /// The first message of the peer was not a HELLO.
+    /// The first message of the peer was not HELLO.
     NoHello,
     /// The peer sent a second HELLO on the same link.
     SecondHello,
@@ -169,7 +171,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// A short constant that names the violation in counters.
+    /// Returns a short constant by which counters name the violation.
     pub fn code(&self) -> &'static str {
         match self {
             Violation::ShortRecord { .. } => "short-record",

@@ -30,7 +30,7 @@ pub use pieces::{Rx, RxBundle};
 use credit::{RxCredit, TxCredit};
 use table::{Entry, State, Table};
 
-/// Host or guest. The two sides open different halves of the channel numbers.
+/// One of the two sides of a VMPI link. Each opens one half of the channel numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The host, which opens the even channels.
@@ -40,7 +40,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The other side.
+    /// Returns the other side.
     pub const fn peer(self) -> Side {
         match self {
             Side::Host => Side::Guest,
@@ -61,30 +61,31 @@ const BACKLOG_MAX: usize = 3 * NAMES_MAX;
 /// Configuration of one side: its name, and the limits of what it accepts.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Host or guest.
+    /// Which side this system is: host or guest.
     pub side: Side,
     /// This system's name, which HELLO sends to the peer.
     pub name: String,
-    /// Longest SDU that is accepted, in bytes.
+    /// Longest SDU that this side accepts, in bytes.
     pub sdu_bytes_max: u64,
-    /// Longest piece that is sent or accepted, in bytes without header. At most a quarter of the
-    /// ring, so that pieces of several channels interleave.
+    /// Longest piece of an SDU that this side sends or accepts, in bytes without header. At most a
+    /// quarter of the ring, so that pieces of several channels interleave.
     pub piece_bytes_max: u32,
     /// Largest number of channels that the peer may have open at its request.
     pub channels_max: u16,
-    /// Longest bundle that is sent or accepted, in bytes without header; 0 for none.
+    /// Longest bundle that this side sends or accepts, in bytes without header; 0 for none.
     pub bundle_bytes_max: u32,
 }
 
 impl Config {
-    /// Default of `channels_max`.
+    /// Default of [`Config::channels_max`].
     pub const CHANNELS_MAX: u16 = 1024;
 
     /// Default of `bundle_bytes_max`, in bytes; a small device has less. At this length the fixed
     /// cost of a bundle is small beside that of its bytes, and an app moves as much in one call.
     pub const BUNDLE_BYTES_MAX: u32 = 64 << 10;
 
-    /// The default configuration for a device whose records carry up to `record_bytes_max` bytes.
+    /// Makes the default configuration for a device whose records carry up to `record_bytes_max`
+    /// bytes.
     pub fn new(side: Side, name: impl Into<String>, record_bytes_max: usize) -> Config {
         let piece = (record_bytes_max / 4).saturating_sub(HEADER_BYTES).max(64);
         Config {
@@ -100,16 +101,17 @@ impl Config {
     }
 }
 
-/// What an endpoint has counted: records that it discarded, by reason, and control messages.
+/// Counters of an endpoint since it was created: discarded records by reason, control messages, and
+/// violations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Data records that arrived for a channel that is not open.
     pub unknown_channel: u64,
     /// Data records that arrived for a channel that this side has deallocated.
     pub closing_channel: u64,
-    /// Control messages received.
+    /// Control messages received from the peer.
     pub control_in: u64,
-    /// Control messages sent.
+    /// Control messages sent to the peer.
     pub control_out: u64,
     /// Control messages of the peer that were discarded because they do not fit the state, such as
     /// credit for a closed channel or a name that is already registered.
@@ -157,7 +159,7 @@ enum Link {
     Up,
 }
 
-/// The state of one side of a VMPI link.
+/// One side of a VMPI link: its channels, names and control messages, without I/O.
 #[derive(Debug)]
 pub struct Endpoint {
     config: Config,
@@ -288,7 +290,8 @@ impl Endpoint {
         !self.outgoing.is_empty() || !self.credits_due.is_empty()
     }
 
-    /// The next event, or `None`. Events may appear with any call that takes `&mut self`.
+    /// Takes the oldest event, or returns `None` if none waits. Events may appear with any call
+    /// that takes `&mut self`.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -316,7 +319,7 @@ impl Endpoint {
         }
     }
 
-    /// Names that the peer has registered, sorted.
+    /// Returns the names that the peer has registered, sorted.
     pub fn peer_names(&self) -> impl Iterator<Item = &str> {
         self.peer_names.iter().map(String::as_str)
     }
@@ -432,12 +435,13 @@ impl Endpoint {
         self.link_down(code, reason);
     }
 
-    /// The counts since the endpoint was created.
+    /// Returns the counters since the endpoint was created.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The limits of the link: the smaller of both sides' limits; this side's own while it is down.
+    /// Returns the limits of the link: the smaller of both sides' limits, or this side's own limits
+    /// while the link is down.
     pub fn limits(&self) -> Limits {
         self.limits
     }

@@ -37,8 +37,9 @@ pub enum Rx {
 }
 
 impl Endpoint {
-    /// Bytes of ring space that may be used on a channel now. The result is 0 while a control
-    /// message waits to be sent, so that data never overtakes the answer that opens its channel.
+    /// Returns how many bytes of ring space this side may use on a channel now. The result is 0
+    /// while a control message waits to be sent, so that data never overtakes the answer that opens
+    /// its channel.
     pub fn tx_credit(&self, channel: Channel) -> u64 {
         match self.table.peek(channel) {
             Some(entry) if entry.state == State::Open && self.outgoing.is_empty() => {
@@ -48,9 +49,10 @@ impl Endpoint {
         }
     }
 
-    /// How many of the `remaining_bytes` of an SDU to put into the next piece. If the result is
-    /// smaller than `remaining_bytes`, the piece must carry MORE. `None` means that nothing may be
-    /// sent now: ask again after [`super::Event::Credit`], or after control messages were sent.
+    /// Returns how many of the `remaining_bytes` of an SDU to put into the next piece. If the
+    /// result is smaller than `remaining_bytes`, the piece must carry MORE. `None` means that
+    /// nothing may be sent now: ask again after [`super::Event::Credit`], or after control messages
+    /// were sent.
     pub fn next_piece_bytes(&self, channel: Channel, remaining_bytes: usize) -> Option<usize> {
         let entry = self.table.peek(channel)?;
         let max = entry
@@ -69,8 +71,8 @@ impl Endpoint {
         }
     }
 
-    /// The longest bundle that may be sent on a channel, and the longest SDU in a bundle, both in
-    /// bytes. `None` if the peer accepts no bundles or the channel is not open.
+    /// Returns the longest bundle that may be sent on a channel, and the longest SDU in a bundle,
+    /// both in bytes. `None` if the peer accepts no bundles or the channel is not open.
     pub fn bundle_bytes_max(&self, channel: Channel) -> Option<(usize, usize)> {
         let entry = self.table.peek(channel)?;
         let limits = &self.limits;

@@ -50,23 +50,23 @@ impl HostPort {
         either!(self, port => port.on_tick(now_ns));
     }
 
-    /// The pid of the QEMU that is attached; `None` if none is.
+    /// Returns the process id of the QEMU that is attached; `None` if none is.
     pub fn qemu_pid(&self) -> Option<i32> {
         either!(self, port => port.qemu_pid())
     }
 
-    /// Size of the region in bytes; for virtqueues, the size of a region with rings as large as the
-    /// pipes.
+    /// Returns the size of the shared region in bytes; for virtqueues, the size of a region with
+    /// rings as large as the pipes.
     pub fn region_bytes(&self) -> usize {
         either!(self, port => port.region_bytes())
     }
 
-    /// Path of the socket on which QEMU may listen for the node.
+    /// Returns the path of the socket on which QEMU may listen for the node.
     pub fn qemu_socket(&self) -> &Path {
         either!(self, port => port.qemu_socket())
     }
 
-    /// Path of the socket on which this end listens; `None` if it does not listen.
+    /// Returns the path of the socket on which this end listens; `None` if it does not listen.
     pub fn listen_socket(&self) -> Option<&Path> {
         match self {
             HostPort::Ivshmem(port) => Some(port.listen_socket()),

@@ -15,9 +15,9 @@ pub enum Interrupts {
     Poll,
 }
 
-/// A device that was opened in a guest.
+/// A VMPI device that was opened in a guest, and how it learns of the host's signals.
 pub struct Opened {
-    /// The device.
+    /// The device, for the data plane.
     pub device: Box<dyn VmpiImpl + Send>,
     /// Why the device polls although interrupts were requested. `None` if it has interrupts, or
     /// polling was requested.

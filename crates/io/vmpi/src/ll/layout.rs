@@ -16,29 +16,29 @@ use crate::hl::Side;
 /// Size of the station block in bytes.
 pub(super) const STATION_BYTES: usize = 4096;
 
-/// Smallest region: 64 KiB.
+/// Size of the smallest region: 64 KiB.
 pub const REGION_BYTES_MIN: usize = 64 << 10;
 
-/// Largest region: 1 GiB. QEMU must find room for it in the guest's address space.
+/// Size of the largest region: 1 GiB. QEMU must find room for it in the guest's address space.
 pub const REGION_BYTES_MAX: usize = 1 << 30;
 
-/// Default size of a region.
+/// Default size of a region: 16 MiB.
 pub const REGION_BYTES_DEFAULT: usize = 16 << 20;
 
-/// The offsets in a region of one size.
+/// The offsets of the station block and the two rings in a region of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     region_bytes: usize,
     capacity: usize,
 }
 
-/// The size of a region is not allowed.
+/// Error: the requested size of a region is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a region of {bytes} bytes: must be a power of two from {REGION_BYTES_MIN} to {REGION_BYTES_MAX}"
 )]
 pub struct RegionSizeError {
-    /// The size that was requested.
+    /// The size that was requested, in bytes.
     pub bytes: usize,
 }
 
@@ -63,17 +63,17 @@ impl Layout {
         })
     }
 
-    /// Bytes of the whole region.
+    /// Returns the size of the whole region in bytes.
     pub const fn region_bytes(&self) -> usize {
         self.region_bytes
     }
 
-    /// Size of each ring's data in bytes.
+    /// Returns the size of each ring's data area in bytes.
     pub const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Offset of the ring that this side writes.
+    /// Returns the offset in the region of the ring that `side` writes.
     pub const fn ring_from(&self, side: Side) -> usize {
         match side {
             Side::Host => STATION_BYTES,

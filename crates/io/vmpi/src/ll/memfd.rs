@@ -12,7 +12,7 @@ use super::device::{Device, Doorbells};
 use super::layout::Layout;
 use crate::hl::Side;
 
-/// A region and its doorbells. Each side can be opened many times, one after the other.
+/// A region in a memfd, and its doorbells. Each side can be opened many times, one after the other.
 #[derive(Debug)]
 pub struct MemfdRegion {
     memory: Memory,
@@ -62,7 +62,7 @@ impl MemfdRegion {
         )?))
     }
 
-    /// The memory, for the other side to map.
+    /// Returns the memory of the region, for the other side to map.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -72,7 +72,7 @@ fn layout_of(region_bytes: usize) -> io::Result<Layout> {
     Layout::new(region_bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
-/// Creates a region and opens both sides: host, guest.
+/// Creates a region and opens both sides. Returns the host's device and the guest's device.
 ///
 /// # Errors
 /// As for [`MemfdRegion::create`].

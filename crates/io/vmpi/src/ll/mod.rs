@@ -42,10 +42,10 @@ pub use layout::{
 /// The owner calls [`VmpiImpl::link`] whenever it runs, and at [`VmpiImpl::next_deadline_ns`].
 /// Records pass only while [`VmpiImpl::link`] returns [`LinkState::Up`].
 pub trait VmpiImpl: Send {
-    /// The side that this device is.
+    /// Returns which side this device is: host or guest.
     fn side(&self) -> Side;
 
-    /// Longest record in bytes, VMPI header included.
+    /// Returns the length of the longest record in bytes, VMPI header included.
     fn record_bytes_max(&self) -> usize;
 
     /// Advances the attach handshake and the heartbeat, and returns the state of the link. When a
@@ -67,8 +67,8 @@ pub trait VmpiImpl: Send {
     /// [`VmpiImpl::fail`].
     fn reserve(&mut self, len: usize) -> Result<Slot<'_>, Refused>;
 
-    /// Free ring space in bytes; each record takes [`crate::hl::record_cost`] of it. 0 while the
-    /// link is down.
+    /// Returns the free ring space in bytes; each record takes [`crate::hl::record_cost`] of it. 0
+    /// while the link is down.
     ///
     /// # Errors
     /// The peer broke the ring: call [`VmpiImpl::fail`].
@@ -77,7 +77,7 @@ pub trait VmpiImpl: Send {
     /// Makes the committed records visible to the peer, and wakes the peer if it sleeps.
     fn publish(&mut self);
 
-    /// The next record that the peer sent, or `None`.
+    /// Returns the next record that the peer sent, or `None` if none waits.
     ///
     /// # Errors
     /// The peer broke the ring: call [`VmpiImpl::fail`].
@@ -106,8 +106,8 @@ pub trait VmpiImpl: Send {
     /// The peer broke the ring: call [`VmpiImpl::fail`].
     fn arm_space(&mut self, bytes: usize) -> Result<bool, Corrupt>;
 
-    /// The latest time at which the owner must call [`VmpiImpl::link`] again. It may change with
-    /// any call that takes `&mut self`.
+    /// Returns the latest time at which the owner must call [`VmpiImpl::link`] again, in ns. It may
+    /// change with any call that takes `&mut self`.
     #[must_use]
     fn next_deadline_ns(&self) -> u64;
 
@@ -115,32 +115,32 @@ pub trait VmpiImpl: Send {
     /// polls. The answer never changes.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The counts since the device was opened.
+    /// Returns the device's counters since it was opened.
     fn stats(&self) -> Stats;
 }
 
-/// The state of a link.
+/// Whether records can pass over a VMPI device now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkState {
-    /// Records pass.
+    /// The link is up: records pass.
     Up,
-    /// No records pass, for this reason.
+    /// The link is down, for this reason: no records pass.
     Down(DownReason),
 }
 
-/// Why a link is down.
+/// Why a VMPI link is down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DownReason {
     /// The other side's node has not appeared yet.
     NoPeer,
-    /// The VM is not running.
+    /// The VM does not run, so no QEMU is attached.
     Detached,
     /// The peer's node has ended.
     PeerLeft,
     /// The peer's node has restarted.
     PeerRestarted,
-    /// The peer's node or system does not run: its heartbeat has not changed.
+    /// The heartbeat of the peer has not changed in time: its node or its system does not run.
     PeerSilent {
         /// Milliseconds since the last change of its heartbeat, by this side's clock. It exceeds
         /// [`SILENCE_NS_MAX`] if this side itself did not run all the time.
@@ -169,7 +169,7 @@ pub enum DownReason {
 }
 
 impl DownReason {
-    /// A short constant that names the reason in counters.
+    /// Returns a short constant by which counters name the reason.
     pub fn code(&self) -> &'static str {
         match self {
             DownReason::NoPeer => "no-peer",
@@ -211,7 +211,7 @@ impl fmt::Display for DownReason {
     }
 }
 
-/// The counts of a device.
+/// Counters of a VMPI device since it was opened: link changes, wake-ups and records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Times that the link came up.
@@ -224,7 +224,7 @@ pub struct Stats {
     pub violations: u64,
     /// Times that this side woke the peer.
     pub kicks: u64,
-    /// Records read.
+    /// Records that this side read.
     pub records_in: u64,
     /// Buffers of a virtqueue that did not contain a block, such as frames of a network driver.
     pub foreign_blocks: u64,

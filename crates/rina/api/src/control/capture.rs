@@ -10,7 +10,7 @@ use crate::{DifName, LocalName};
 pub struct CaptureCreate {
     /// Name of an IPCP of this system, or of a DIF of which this system has one IPCP only.
     pub ipcp: String,
-    /// Bytes to keep of each packet. Default: all bytes.
+    /// Number of bytes to keep of each packet. Default: all bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snap_bytes: Option<u32>,
 }
@@ -31,7 +31,8 @@ pub struct CaptureInfo {
     pub description: String,
 }
 
-/// Response of `DELETE /v1/captures/{id}`: the counts of the ended capture.
+/// Response of `DELETE /v1/captures/{id}`: how many packets the ended capture has and how many it
+/// missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureEnd {
     /// Packets that were captured.

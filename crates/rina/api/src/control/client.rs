@@ -25,7 +25,7 @@ use super::{
 use crate::PortId;
 use crate::paths::RunDir;
 
-/// A client of one node's `control.sock`.
+/// A client that sends requests to one node's `control.sock` and blocks until each is answered.
 #[derive(Debug, Clone)]
 pub struct Client {
     server: Server,
@@ -34,7 +34,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client for the node whose `control.sock` is `path`.
+    /// Makes a client for the node whose `control.sock` is `path`. Connects only when a request is
+    /// sent.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             server: Server::NODE,
@@ -60,12 +61,13 @@ impl Client {
         }
     }
 
-    /// A client for the node in the default run directory of this process.
+    /// Makes a client for the node in the default run directory of this process
+    /// ([`RunDir::from_env`]).
     pub fn from_env() -> Self {
         Self::new(RunDir::from_env().control_sock())
     }
 
-    /// Path of the socket.
+    /// Returns the path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -274,8 +276,9 @@ impl Client {
         self.read_json(&reply)
     }
 
-    /// A `POST` whose answer is a stream: hands over its lines, which may be any number, until
-    /// `on_line` wants no more. A server that does not stream answers with a value.
+    /// Sends a `POST` whose answer is a stream of lines. Calls `on_line` with each line, until the
+    /// stream ends or `on_line` returns [`ControlFlow::Break`]. Then returns `None`. Returns the
+    /// decoded value of a server that answers with one JSON value instead.
     ///
     /// # Errors
     /// [`ClientError`].

@@ -11,11 +11,11 @@ use crate::{AppName, DifName, LocalName, PortId};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DifCreate {
-    /// Name of the DIF.
+    /// Name of the DIF to create or join.
     pub name: DifName,
-    /// Whether the IPCP is the first member or asks a member for admission.
+    /// Whether the IPCP creates the DIF as its first member, or asks a member for admission.
     pub role: DifRole,
-    /// The N-1 DIFs. This system must be a member of each.
+    /// Names of the N-1 DIFs. This system must be a member of each.
     pub over: Vec<DifName>,
     /// Name of the IPCP on this system, in the N-1 DIFs and in the DIF, where it must be unique.
     /// Default: `DIF.SYSTEM`.
@@ -27,7 +27,7 @@ pub struct DifCreate {
     /// Authentication between members, as `KIND:FILE`. All members must use the same kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// Dialect of the DIF. All members must use the same one.
+    /// Dialect of the DIF, the same for all members.
     #[serde(default, skip_serializing_if = "Dialect::is_native")]
     pub dialect: Dialect,
     /// Parameters of the DIF, as in `docs/reference/configuration.md`. Only the first member sets
@@ -56,12 +56,12 @@ pub struct DifExtend {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dialect {
-    /// Carina's own dialect.
+    /// `native`: Carina's own dialect.
     #[default]
     Native,
-    /// The dialect of rlite.
+    /// `rlite`: the dialect of rlite's kernel modules.
     Rlite,
-    /// The dialect of IRATI.
+    /// `irati`: the dialect of the IRATI stack.
     Irati,
 }
 
@@ -112,7 +112,7 @@ pub enum DifRole {
     Join,
 }
 
-/// State of this system's member of a normal DIF.
+/// State of the IPCP by which this system is, or wants to be, a member of a normal DIF.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberInfo {
     /// Whether the IPCP was made to create or to join the DIF.
@@ -122,11 +122,11 @@ pub struct MemberInfo {
     pub dialect: Dialect,
     /// N-1 DIFs of the member.
     pub over: Vec<DifName>,
-    /// Whether the IPCP is enrolled.
+    /// Whether the IPCP is joining, enrolled, or has left.
     pub state: MemberState,
     /// What the IPCP does or waits for now, as text for people.
     pub step: String,
-    /// Number of failed attempts to join.
+    /// Number of failed attempts to join since the IPCP was created.
     pub failures: u32,
     /// Why the last attempt to join failed.
     #[serde(default)]
@@ -160,18 +160,18 @@ pub enum MemberState {
 /// State of one N-1 flow of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct N1Info {
-    /// The N-1 DIF that provides the flow.
+    /// Name of the N-1 DIF that provides the flow.
     pub dif: DifName,
     /// The application name at the other end: the name to which the flow was allocated, or the name
     /// of the IPCP that allocated it.
     pub remote: AppName,
-    /// The neighbour at the other end, once it is known.
+    /// Name of the neighbour at the other end; `None` until the member knows it.
     #[serde(default)]
     pub neighbour: Option<AppName>,
-    /// Port-id of the flow; `None` while there is no flow.
+    /// Port-id of the flow on this system; `None` while there is no flow.
     #[serde(default)]
     pub port: Option<PortId>,
-    /// State of the flow.
+    /// State of the flow: usable, requested, waiting for a retry, or refused.
     pub state: N1State,
     /// Why the flow is not up, when the reason is known. For a flow that is up but leads to no
     /// neighbour: for how long that has been so.
@@ -189,18 +189,18 @@ pub enum N1State {
     Wanted,
     /// The member has requested the flow and waits for the answer.
     Allocating,
-    /// The flow exists.
+    /// The flow exists, although there may be no neighbour behind it yet.
     Up,
 }
 
 /// An entry of the response of `GET /v1/rib`: one object of an IPCP's RIB.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RibObject {
-    /// Name of the object, a path.
+    /// Path of the object in the RIB, which is its name.
     pub path: String,
-    /// Class of the object.
+    /// Class of the object: the kind of thing that it describes.
     pub class: String,
-    /// Fields of the object, by name.
+    /// Fields of the object, as names and values.
     pub fields: BTreeMap<String, Value>,
 }
 
@@ -218,20 +218,21 @@ impl RibObject {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RibWrite {
-    /// The DIF; may be absent when this system has one normal DIF only.
+    /// Name of the DIF; may be absent when this system has one normal DIF only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<DifName>,
     /// The member whose RIB is changed, by name or address. Default: the member of this system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// Path of the object.
+    /// Path of the object whose fields are set.
     pub path: String,
-    /// Fields to set. A value is a number, a text, a boolean or a list of texts.
+    /// Fields to set, as names and new values. A value is a number, a text, a boolean or a list of
+    /// texts.
     pub fields: BTreeMap<String, Value>,
 }
 
-/// Response of `GET /v1/policies`: the policies that DIFs of a dialect can use, and those that a
-/// given DIF uses.
+/// Response of `GET /v1/policies`: the policies that DIFs of a dialect can use, and the policies
+/// that one DIF uses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalogue {
     /// Every policy, grouped by component. The first policy of a component is its default.
@@ -241,14 +242,14 @@ pub struct Catalogue {
     pub in_force: Vec<PolicyInForce>,
 }
 
-/// A policy of the catalogue.
+/// A policy that DIFs can use: its component, name, help and parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyInfo {
     /// The component to which the policy belongs.
     pub component: String,
     /// Name of the policy.
     pub name: String,
-    /// What the policy does.
+    /// What the policy does, as text for people.
     pub help: String,
     /// Whether the policy may be changed while the DIF runs.
     pub live: bool,
@@ -256,12 +257,12 @@ pub struct PolicyInfo {
     pub params: Vec<ParamInfo>,
 }
 
-/// A parameter of a policy.
+/// A parameter that a policy accepts: name, default and meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParamInfo {
     /// Name of the parameter.
     pub name: String,
-    /// Default value of the parameter.
+    /// Value of the parameter if the configuration does not set it.
     pub default: String,
     /// What the parameter does, with unit and range.
     pub help: String,
@@ -270,10 +271,10 @@ pub struct ParamInfo {
 /// The policy that a DIF uses for one component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyInForce {
-    /// Name of the component.
+    /// Name of the component, such as `routing`.
     pub component: String,
-    /// Name of the policy.
+    /// Name of the policy that the DIF uses for the component.
     pub name: String,
-    /// Values of the policy's parameters, by name.
+    /// Values of the policy's parameters now, by parameter name.
     pub params: BTreeMap<String, String>,
 }

@@ -8,7 +8,8 @@ use crate::AppName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArpDialect {
-    /// Ethertype 0x0806. `|` separates the parts of a name; empty parts at the end are omitted.
+    /// Carina's own format: Ethertype 0x0806. `|` separates the parts of a name; empty parts at the
+    /// end are omitted.
     #[default]
     Native,
     /// The format of rlite, which is identical to `Native`.
@@ -49,15 +50,16 @@ pub struct FaultSpec {
     pub duplicate: f64,
     /// Share of SDUs that are sent without the delay, so that they overtake others, 0 to 1.
     pub reorder: f64,
-    /// Delay of each SDU, in milliseconds.
+    /// Time for which each SDU is held back, in milliseconds.
     pub delay_ms: f64,
     /// Largest random deviation from `delay_ms`, in both directions, in milliseconds.
     pub jitter_ms: f64,
-    /// Rate limit in bits per second; 0 for no limit.
+    /// Limit of the sending rate, in bits per second; 0 for no limit.
     pub rate_bps: u64,
-    /// Most bytes that may queue for the rate limit and the delay; SDUs beyond it are dropped.
+    /// Largest number of bytes that may wait because of the rate limit and the delay; SDUs beyond
+    /// it are dropped.
     pub queue_bytes: usize,
-    /// Seed of the random number generator.
+    /// Seed of the random number generator; the same seed gives the same faults for the same SDUs.
     pub seed: u64,
 }
 

@@ -23,7 +23,7 @@ impl<'a> Fragment<'a> {
         self.receiver.front_fragment().copy_to(to)
     }
 
-    /// Length of the fragment in bytes.
+    /// Returns the length of the fragment in bytes.
     #[must_use]
     pub fn length(&mut self) -> usize {
         self.receiver.front_fragment().len()
@@ -35,14 +35,14 @@ impl<'a> Fragment<'a> {
         self.receiver.front_fragment().more()
     }
 
-    /// Address of the fragment in the ring. The sender shares this memory and may change it at any
-    /// time. It stays mapped while this value lives.
+    /// Returns the address of the fragment in the ring. The sender shares this memory and may
+    /// change it at any time. It stays mapped while this value lives.
     #[must_use]
     pub fn as_ptr(&mut self) -> *const u8 {
         self.receiver.front_fragment().as_ptr()
     }
 
-    /// Consumes the fragment, like dropping it.
+    /// Returns the fragment's space to the sender, like dropping it.
     pub fn release(self) {
         drop(self);
     }

@@ -30,8 +30,8 @@ impl FlowReceiver {
         Ok(self.armed)
     }
 
-    /// The descriptor for poll and epoll. After [`Self::arm`] it becomes readable when something
-    /// can be received or the flow has ended. The first call creates it.
+    /// Returns the descriptor for poll and epoll. After [`Self::arm`] it becomes readable when
+    /// something can be received or the flow has ended. The first call creates it.
     ///
     /// # Errors
     ///

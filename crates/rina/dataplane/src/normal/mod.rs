@@ -46,7 +46,7 @@ pub struct NormalBuilder {
     pub dialects: Dialects,
     /// Name of the IPCP, its DIF and, for the first member, the configuration of the DIF.
     pub config: Config,
-    /// Cryptography for authentication and SDU protection.
+    /// Toolbox with the cryptography for authentication and SDU protection.
     pub tools: Box<dyn Toolbox + Send>,
     /// Seed of the IPCP's random number generator.
     pub seed: u64,

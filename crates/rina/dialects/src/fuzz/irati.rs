@@ -18,13 +18,13 @@ const PCI_BYTES: usize = 19;
 /// made.
 const SEED: u64 = 0xb622_4354_2164_ce84;
 
-/// Runs a script. Whatever it contains, the member must not panic, must become idle, and must still
-/// connect its own applications.
+/// Plays a script of the fuzzer against a member. Whatever the script contains, the member must not
+/// panic, must become idle, and must still connect its own applications.
 pub fn irati(script: &[u8]) {
     let _ = reads_irati(script);
 }
 
-/// True when the other side has become a neighbour in the script.
+/// Whether the other side has become a neighbour in the script.
 pub fn reads_irati(script: &[u8]) -> bool {
     run::<Other>(script)
 }

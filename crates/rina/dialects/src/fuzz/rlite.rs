@@ -19,13 +19,13 @@ const PCI_BYTES: usize = 28;
 const TYPE_MANAGEMENT: u8 = 0x40;
 const TTL: u8 = 64;
 
-/// Runs a script. Whatever it contains, the member must not panic, must become idle, and must still
-/// connect its own applications.
+/// Plays a script of the fuzzer against a member. Whatever the script contains, the member must not
+/// panic, must become idle, and must still connect its own applications.
 pub fn rlite(script: &[u8]) {
     let _ = reads_rlite(script);
 }
 
-/// True when the other side has become a neighbour in the script.
+/// Whether the other side has become a neighbour in the script.
 pub fn reads_rlite(script: &[u8]) -> bool {
     run::<Other>(script)
 }

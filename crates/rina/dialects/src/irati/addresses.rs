@@ -127,7 +127,7 @@ impl fmt::Display for AddressError {
     }
 }
 
-/// Why parameters of the policy are invalid.
+/// Why the parameters of the address table are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableError {

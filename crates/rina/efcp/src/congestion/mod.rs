@@ -45,25 +45,26 @@ pub trait CongestionControl: fmt::Debug + Send {
 /// What a policy of congestion control learns from an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acked {
-    /// Time of the acknowledgement.
+    /// Time at which the acknowledgement arrived.
     pub now: Instant,
     /// Number of PDUs acknowledged for the first time.
     pub count: u64,
-    /// PDUs in flight before the acknowledgement.
+    /// Number of PDUs in flight before the acknowledgement.
     pub in_flight: u64,
     /// How many of the newly acknowledged PDUs carried a congestion mark.
     pub marks: u64,
-    /// Smoothed round-trip time; 0 if unknown.
+    /// Smoothed round-trip time of the connection; 0 before the first sample.
     pub srtt: Duration,
-    /// Smallest round-trip time; 0 if unknown.
+    /// Smallest round-trip time measured on the connection; 0 before the first sample.
     pub min_rtt: Duration,
     /// Whether the sender used less than half of the window. The window must not grow then.
     pub is_limited: bool,
-    /// Whether the sender is recovering from losses.
+    /// Whether the sender is still retransmitting the losses of an episode, during which the window
+    /// should not grow.
     pub is_recovering: bool,
-    /// Sequence number of the next new PDU.
+    /// Sequence number of the next PDU to be sent for the first time.
     pub next_seq: u64,
-    /// Left edge: all lower sequence numbers are acknowledged.
+    /// The sender's left edge: all PDUs with lower sequence numbers are acknowledged.
     pub left: u64,
 }
 

@@ -13,14 +13,14 @@ use super::{
 };
 use crate::receiver::Delivered;
 
-/// The configuration of an assembler.
+/// The configuration of an [`Assembler`], which must match the connection's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssemblerConfig {
-    /// The policy of delimiting.
+    /// Delimiting policy, the same as at the sender.
     pub policy: Delimiting,
-    /// Whether the connection delivers in order.
+    /// Whether the connection delivers UDFs in order.
     pub in_order: bool,
-    /// Whether the connection loses nothing. The assembler then hands on pieces of an SDU as they
+    /// Whether the connection loses no UDF. The assembler then hands on pieces of an SDU as they
     /// arrive.
     pub is_reliable: bool,
     /// Whether the assembler hands on the received pieces of an incomplete SDU.
@@ -29,16 +29,16 @@ pub struct AssemblerConfig {
     pub bytes_max: usize,
 }
 
-/// An SDU, or a piece of one.
+/// What an [`Assembler`] returns: a whole SDU, or a piece of one.
 #[derive(Debug)]
 pub struct Piece<P> {
-    /// The bytes of the piece.
+    /// The bytes of the SDU or the piece.
     pub sdu: P,
     /// Whether a further piece of the same SDU follows.
     pub more: bool,
 }
 
-/// Turns UDFs into SDUs.
+/// Turns the UDFs that a connection delivers into SDUs.
 #[derive(Debug)]
 pub struct Assembler<P> {
     config: AssemblerConfig,
@@ -57,7 +57,7 @@ pub struct Assembler<P> {
 }
 
 impl<P: Payload> Assembler<P> {
-    /// An assembler that expects the beginning of an SDU.
+    /// Makes an assembler that expects the beginning of an SDU.
     #[must_use]
     pub fn new(config: AssemblerConfig) -> Assembler<P> {
         Assembler {
@@ -80,13 +80,14 @@ impl<P: Payload> Assembler<P> {
         &self.counters
     }
 
-    /// Bytes of incomplete SDUs that the assembler holds.
+    /// Returns the number of bytes of incomplete SDUs that the assembler holds.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held_bytes + self.scattered.bytes()
     }
 
-    /// Processes a UDF that the connection delivers.
+    /// Processes a UDF that the connection delivered. [`Assembler::poll`] then returns the SDUs
+    /// that it completes.
     pub fn on_udf(&mut self, delivered: Delivered<P>) {
         let Delivered {
             udf, gap_before, ..
@@ -127,7 +128,7 @@ impl<P: Payload> Assembler<P> {
         }
     }
 
-    /// Returns the next SDU, or the next piece of one.
+    /// Takes the next SDU, or the next piece of one; `None` if more UDFs are needed.
     #[must_use]
     pub fn poll(&mut self) -> Option<Piece<P>> {
         let piece = self.out.pop_front()?;

@@ -1,6 +1,6 @@
 //! Counters of the receiving end.
 
-/// Counters of an assembler.
+/// Counters of an assembler since it was created: SDUs handed on or discarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AssemblerCounters {
     /// SDUs handed on completely.

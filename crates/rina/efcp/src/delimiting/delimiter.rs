@@ -11,16 +11,16 @@ use super::{
     ordered_header, scattered_header,
 };
 
-/// The configuration of a delimiter.
+/// The configuration of a [`Delimiter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelimiterConfig {
-    /// The policy of delimiting.
+    /// Delimiting policy, the same as at the receiver.
     pub policy: Delimiting,
     /// Longest UDF in bytes, including its header. With a header, values below 16 count as 16.
     pub udf_max: usize,
-    /// Whether the connection delivers in order.
+    /// Whether the connection delivers UDFs in order.
     pub in_order: bool,
-    /// Whether the boundaries of SDUs are kept. Without, SDUs form a byte stream.
+    /// Whether the reader gets the SDUs as they were written. `false`: SDUs form a byte stream.
     pub msg_boundaries: bool,
     /// Whether small SDUs may share a UDF.
     pub concatenation: bool,
@@ -70,7 +70,7 @@ pub struct Delimiter<P> {
 }
 
 impl<P: Payload> Delimiter<P> {
-    /// A delimiter that expects the beginning of an SDU.
+    /// Makes a delimiter that expects the beginning of an SDU.
     #[must_use]
     pub fn new(mut config: DelimiterConfig) -> Delimiter<P> {
         if config.policy != Delimiting::None {
@@ -117,7 +117,8 @@ impl<P: Payload> Delimiter<P> {
         written
     }
 
-    /// Longest SDU in bytes that is accepted; [`usize::MAX`] if the policy fragments SDUs.
+    /// Returns the longest SDU in bytes that is accepted; [`usize::MAX`] if the policy fragments
+    /// SDUs.
     #[must_use]
     pub fn sdu_max(&self) -> usize {
         let config = &self.config;
@@ -129,7 +130,7 @@ impl<P: Payload> Delimiter<P> {
         }
     }
 
-    /// Returns the next UDF.
+    /// Takes the next UDF that is ready; `None` if none is.
     #[must_use]
     pub fn poll(&mut self) -> Option<P> {
         let udf = self.out.pop_front()?;
@@ -144,7 +145,7 @@ impl<P: Payload> Delimiter<P> {
         self.out.len()
     }
 
-    /// Whether nothing is left, including SDUs that wait to share a UDF.
+    /// Whether the delimiter holds nothing: no UDF and no SDU that waits to share a UDF.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.out.is_empty() && self.held.is_none() && self.batch.is_none()

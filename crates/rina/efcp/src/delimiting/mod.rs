@@ -45,7 +45,7 @@ pub use delimiter::{Delimiter, DelimiterConfig, Refusal};
 use crate::catalogue::{PolicyInfo, check_names, unknown_policy};
 use crate::error::PolicyError;
 
-/// The policies of delimiting.
+/// The policies of delimiting: how SDUs are put into UDFs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delimiting {
     /// `standard`: headers, fragmentation and concatenation (default).

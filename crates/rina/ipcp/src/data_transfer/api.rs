@@ -46,8 +46,9 @@ pub trait DataTransfer {
     /// Sets the N-1 flows to a neighbour, best first. Empty: it is no longer a neighbour.
     fn set_neighbour(&mut self, now: Instant, neighbour: Address, n1s: &[N1Port]);
 
-    /// While `is_detaching`, PDUs from this N-1 flow are accepted as from a neighbour although none
-    /// are sent through it: the neighbour does not know yet that the flow is given up.
+    /// Tells data transfer whether the member gives up an N-1 flow. While `is_detaching`, PDUs from
+    /// the flow are accepted as from a neighbour although none are sent through it: the neighbour
+    /// does not know yet that the flow is given up.
     fn set_detaching(&mut self, n1: N1Port, is_detaching: bool);
 
     /// Moves the PDUs that wait for an N-1 flow to other N-1 flows; those without another path are
@@ -55,7 +56,7 @@ pub trait DataTransfer {
     /// `n1`.
     fn move_waiting(&mut self, now: Instant, n1: N1Port);
 
-    /// Replaces the forwarding table.
+    /// Replaces the whole forwarding table by `table`.
     fn set_forwarding(&mut self, table: &[Route]);
 
     /// Replaces the routes to the destinations in `changed`, and removes the routes to `removed`.
@@ -134,22 +135,23 @@ pub trait DataTransfer {
 pub enum Target {
     /// The IPCP at the other end of this N-1 flow. The PCI has destination 0.
     N1(N1Port),
-    /// The member with this address.
+    /// The member of the DIF with this address; the forwarding table decides the path.
     Address(Address),
 }
 
-/// A forwarding entry.
+/// An entry of the forwarding table: the neighbours that lead to one destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Destination address.
+    /// Address of the destination member.
     pub dst: Address,
-    /// Neighbours on shortest paths. Connections are spread over them (ECMP).
+    /// Addresses of the neighbours on shortest paths to the destination. Connections are spread
+    /// over them (ECMP).
     pub next: Vec<Address>,
     /// Loop-free alternates (LFA): neighbours to use when no neighbour of `next` is left.
     pub alternates: Vec<Address>,
 }
 
-/// The owner of a connection.
+/// What a connection carries data for: a flow or a management channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// A flow of an application or an IPCP above.
@@ -163,9 +165,9 @@ pub enum Owner {
 pub struct Open {
     /// The flow or channel that the connection serves.
     pub owner: Owner,
-    /// The QoS cube, with all parameters of EFCP.
+    /// The QoS cube of the connection; EFCP takes its parameters from the cube.
     pub cube: QosCube,
-    /// SDU boundaries are preserved.
+    /// Delimiting preserves SDU boundaries; `false`: the data is a byte stream.
     pub msg_boundaries: bool,
     /// The only N-1 flow that PDUs of the connection may take; set for management channels between
     /// neighbours. Like PDUs to [`Target::N1`], pinned connections have the default widths in every

@@ -56,7 +56,7 @@ pub enum DropReason {
     ProtectionShort,
     /// The checksum of SDU protection is wrong.
     ProtectionChecksum,
-    /// The PDU does not decrypt: forged, damaged, or encrypted under another key.
+    /// The PDU does not decrypt: it is forged, damaged, or encrypted with another key.
     ProtectionForged,
     /// The PDU was received before (replay).
     ProtectionReplayed,
@@ -88,9 +88,9 @@ pub enum DropReason {
     TooLong,
     /// The queue of the N-1 flow was full, or the queueing policy dropped the PDU.
     QueueFull,
-    /// The queue of management PDUs was full.
+    /// The queue of management PDUs to the N-1 flow was full.
     ManagementQueueFull,
-    /// No buffer was free.
+    /// No buffer was free to hold a PDU, an SDU or a part of one.
     NoBuffer,
     /// The N-1 flow of the PDU ended, and no other leads to the destination.
     N1Gone,
@@ -98,7 +98,7 @@ pub enum DropReason {
     NoRoom,
     /// The SDU was written to a flow that does not exist or has ended.
     NoFlow,
-    /// The SDU is longer than the flow carries.
+    /// The SDU is longer than `DataPath::sdu_max` of its flow.
     SduTooLong,
     /// A value does not fit in its field of the PCI.
     Field,

@@ -17,9 +17,10 @@ use crate::policy::{PolicyError, component};
 pub enum SettingsError {
     /// The dialect does not support these PCI widths; the text says which it supports.
     Widths(&'static str),
-    /// A policy is invalid.
+    /// The catalogue rejects a policy of the configuration.
     Policy(PolicyError),
-    /// A checksum is configured, but the PCI of this dialect has no field for it.
+    /// The DIF's configuration asks for a PCI checksum, but the PCI of this dialect has no field
+    /// for it.
     NoChecksum(Dialect),
     /// No QoS cube, or too many.
     CubeCount {
@@ -82,7 +83,7 @@ pub enum ConnectionError {
         /// The dialect.
         dialect: Dialect,
     },
-    /// A policy is invalid.
+    /// The catalogue rejects a policy that the connection uses.
     Policy(PolicyError),
     /// EFCP refuses the combination of the cube and the DIF's constants.
     Config(ConfigError),

@@ -180,8 +180,8 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Memory of one flow with one connection in bytes, without queued SDUs and without its
-    /// policies.
+    /// Returns the memory that one flow with one connection takes, in bytes, without queued SDUs
+    /// and without its policies.
     #[must_use]
     pub const fn flow_bytes() -> usize {
         size_of::<EfcpInstance<P>>() + size_of::<FlowIo<P>>()
@@ -193,7 +193,7 @@ impl<P: Payload> DataPath<P> {
         self.rmt.watch = watch;
     }
 
-    /// Reports control events to `tracer` from here on.
+    /// Reports all later control events, such as opened connections, to `tracer`.
     pub fn set_tracer(&mut self, tracer: Tracer) {
         // Timeouts before now are not reported.
         for instance in self.connections.iter_mut() {
@@ -209,7 +209,7 @@ impl<P: Payload> DataPath<P> {
         !self.events.is_empty()
     }
 
-    /// The counters of PDUs and SDUs moved and dropped.
+    /// Returns the counters of PDUs and SDUs that data transfer moved and dropped.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.rmt.counters
@@ -222,8 +222,9 @@ impl<P: Payload> DataPath<P> {
         self.rmt.poll_n1()
     }
 
-    /// Length of the next PDU of an N-1 flow in bytes, protection included. The same PDU stays
-    /// next until it is taken.
+    /// Returns the length in bytes of the PDU that [`DataPath::take_transmit`] would return for
+    /// this N-1 flow, protection included; `None` if none waits. The same PDU stays next until it
+    /// is taken.
     #[must_use]
     pub fn peek_transmit(&mut self, n1: N1Port) -> Option<usize> {
         let (len, refusal) = self.rmt.peek(n1);
@@ -233,7 +234,8 @@ impl<P: Payload> DataPath<P> {
         len
     }
 
-    /// Takes the next PDU of an N-1 flow.
+    /// Takes the next PDU of an N-1 flow out of its queue, with protection added; `None` if none
+    /// waits.
     #[must_use]
     pub fn take_transmit(&mut self, now: Instant, n1: N1Port) -> Option<P> {
         self.rmt.now = now;
@@ -302,13 +304,14 @@ impl<P: Payload> DataPath<P> {
         self.keep_flow_ios(true);
     }
 
-    /// When to call [`DataPath::handle_timeout`]. The time may be early, never late.
+    /// Returns when to call [`DataPath::handle_timeout`]: at a time that may be early but never
+    /// late; `None` if no deadline is set.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.rmt.timers.next()
     }
 
-    /// Handles all deadlines that have passed.
+    /// Handles all deadlines up to `now`, of connections and of N-1 flows.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.rmt.now = now;
         while let Some((at, timer)) = self.rmt.timers.pop(now) {

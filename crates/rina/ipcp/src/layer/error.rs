@@ -18,11 +18,11 @@ use crate::policy::PolicyError;
 pub enum CreateError {
     /// The name of the IPCP or of the DIF is not well formed.
     Name(NameError),
-    /// A policy is invalid.
+    /// The catalogue rejects a policy of the configuration.
     Policy(PolicyError),
     /// The program does not support the DIF's dialect.
     Dialect(Dialect),
-    /// The dialect does not have a configured policy or parameter.
+    /// The dialect rejects a policy or a parameter that the configuration sets.
     Refused(Cause),
 }
 

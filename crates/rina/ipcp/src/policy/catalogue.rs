@@ -12,18 +12,18 @@ use super::{Params, PolicyError};
 use crate::config::{DifConfig, PolicySpec};
 use crate::security::Toolbox;
 
-/// A parameter of a policy.
+/// Description of a parameter of a policy: name, default and meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Name of the parameter.
+    /// Name of the parameter, as configuration files write it.
     pub name: &'static str,
-    /// Default value.
+    /// Value that the parameter has if the configuration does not set it.
     pub default: &'static str,
     /// Meaning of the value, with unit and range.
     pub help: &'static str,
 }
 
-/// Description of a policy: name, parameters and help.
+/// Description of a policy: the component that it belongs to, its name, parameters and help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// The component that the policy belongs to; see [`component`](super::component).
@@ -54,7 +54,7 @@ pub fn live(
     }
 }
 
-/// Makes a parameter from name, default and help.
+/// Makes the description of a parameter from its name, its default value and the help text.
 pub fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
     Param {
         name,
@@ -173,7 +173,7 @@ impl Catalogue {
         self.components.keys().copied()
     }
 
-    /// The policies of a component; the first is the default.
+    /// Returns the descriptions of the policies of a component; the first is the default.
     pub fn policies(&self, component: &str) -> impl Iterator<Item = &Descriptor> + '_ {
         self.components
             .get(component)

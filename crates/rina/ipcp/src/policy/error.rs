@@ -60,11 +60,11 @@ pub enum PolicyError {
         /// The values that are valid.
         wanted: Wanted,
     },
-    /// A policy of EFCP or of delimiting rejects its parameters.
+    /// A policy of EFCP or of delimiting rejects a parameter, with this error.
     Efcp(carina_efcp::PolicyError),
-    /// A routing policy rejects its parameters.
+    /// A routing policy rejects a parameter, with this error.
     Routing(RoutingError),
-    /// The policy rejects its parameters, with an error of its own.
+    /// The policy rejects a parameter, with an error of its own.
     Refused(Cause),
 }
 

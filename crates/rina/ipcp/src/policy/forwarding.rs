@@ -17,14 +17,14 @@ pub trait ForwardingPolicy {
     /// a hash of the PDU's addresses and CEP-ids. The result must depend on the arguments only.
     fn next_hop(&self, mix: u32, count: usize) -> usize;
 
-    /// How PDUs spread over several N-1 flows of the chosen next hop.
+    /// How PDUs spread over several N-1 flows to the chosen next hop.
     fn spread(&self) -> Spread;
 }
 
 /// Policy `ecmp`: spreads connections over all next hops; each connection keeps its path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ecmp {
-    /// How PDUs spread over N-1 flows.
+    /// How PDUs spread over several N-1 flows to the chosen next hop.
     pub spread: Spread,
 }
 
@@ -41,7 +41,7 @@ impl ForwardingPolicy for Ecmp {
 /// Policy `single`: all PDUs take the first next hop.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Single {
-    /// How PDUs spread over N-1 flows.
+    /// How PDUs spread over several N-1 flows to the chosen next hop.
     pub spread: Spread,
 }
 

@@ -1,4 +1,4 @@
-//! Parameters of one policy: the configured values and, for the rest, the defaults.
+//! The parameter values of one policy: the configured values and, for the rest, the defaults.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -14,7 +14,8 @@ pub struct Params {
 }
 
 impl Params {
-    /// Parameters of `policy`, which is one of `component`.
+    /// Collects the parameter values of `policy`, a policy of `component`. `values` are the
+    /// configured values and the defaults of the rest.
     #[must_use]
     pub fn new(
         component: &'static str,
@@ -28,25 +29,25 @@ impl Params {
         }
     }
 
-    /// Name of the policy.
+    /// Returns the name of the policy that these parameters belong to.
     #[must_use]
     pub fn policy(&self) -> &'static str {
         self.policy
     }
 
-    /// All values by name.
+    /// Returns the values of all parameters, by parameter name.
     #[must_use]
     pub fn values(&self) -> &BTreeMap<String, String> {
         &self.values
     }
 
-    /// A parameter as text; empty when the policy has no such parameter.
+    /// Returns the value of parameter `name` as text; empty when the policy has no such parameter.
     #[must_use]
     pub fn text(&self, name: &str) -> &str {
         self.values.get(name).map_or("", String::as_str)
     }
 
-    /// The parameter as a whole number between `least` and `most`.
+    /// Returns the value of parameter `name` as a whole number between `least` and `most`.
     ///
     /// # Errors
     /// The value is not a number or is out of range; the message names component, policy, parameter
@@ -58,7 +59,7 @@ impl Params {
         }
     }
 
-    /// The parameter as `true` or `false`.
+    /// Returns the value of parameter `name` as `true` or `false`.
     ///
     /// # Errors
     /// The value is neither `true` nor `false`.

@@ -4,10 +4,10 @@ use carina_time::Instant;
 
 use super::Class;
 
-/// A PDU that wants to join the queue of its class.
+/// A relayed PDU that asks to join the queue of its class, as a policy sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// The time.
+    /// Time of the PDU's arrival, on the clock of the IPCP.
     pub now: Instant,
     /// Length of the PDU in bytes.
     pub len: usize,
@@ -41,13 +41,13 @@ pub trait QueuePolicy {
 /// Policy `tail-drop`: a PDU that finds the queue full is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TailDrop {
-    /// Longest queue in PDUs.
+    /// Longest queue of a class, in PDUs; a relayed PDU that would make it longer is dropped.
     pub pdus: u32,
-    /// Longest queue in bytes.
+    /// Longest queue of a class, in bytes; a relayed PDU that would make it longer is dropped.
     pub bytes: u64,
-    /// Longest queue that own flows may build, in PDUs.
+    /// Longest queue of a class that this IPCP's own flows may build, in PDUs.
     pub own_pdus: u32,
-    /// Longest queue that own flows may build, in bytes.
+    /// Longest queue of a class that this IPCP's own flows may build, in bytes.
     pub own_bytes: u64,
 }
 
@@ -69,11 +69,11 @@ impl QueuePolicy for TailDrop {
 /// only when the queue is full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EcnMark {
-    /// Queue length from which on PDUs are marked, in PDUs.
+    /// Number of PDUs in the queue from which on arriving PDUs are marked.
     pub mark_pdus: u32,
-    /// Queue length from which on PDUs are marked, in bytes.
+    /// Number of bytes in the queue from which on arriving PDUs are marked.
     pub mark_bytes: u64,
-    /// Queue length at which PDUs are dropped.
+    /// Queue length at which arriving PDUs are dropped.
     pub full: TailDrop,
 }
 
@@ -100,11 +100,12 @@ impl QueuePolicy for EcnMark {
 /// linearly to `share`. An affected PDU is marked if its cube allows it, and dropped otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Red {
-    /// Average queue length in PDUs from which on PDUs are affected.
+    /// Average queue length in PDUs from which on arriving PDUs are marked or dropped, some of
+    /// them.
     pub least: u32,
-    /// Average queue length in PDUs from which on every PDU is affected.
+    /// Average queue length in PDUs from which on every arriving PDU is marked or dropped.
     pub most: u32,
-    /// Share of PDUs affected just below `most`, in 1/10000.
+    /// Share of arriving PDUs that are marked or dropped just below `most`, in 1/10000.
     pub share: u32,
     /// Weight of the average: each PDU moves it by 1/2^`shift` of the difference.
     pub shift: u32,

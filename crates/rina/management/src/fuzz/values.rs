@@ -15,7 +15,7 @@ pub fn enrollment(bytes: &[u8]) {
     let _ = reads_enrollment(bytes);
 }
 
-/// True when the bytes decode as such a value. A decoded value must encode and decode to the same
+/// Whether the bytes decode as such a value. A decoded value must encode and decode to the same
 /// value.
 pub fn reads_enrollment(bytes: &[u8]) -> bool {
     let Some((kind, bytes)) = bytes.split_first() else {
@@ -86,7 +86,7 @@ pub fn link_state(bytes: &[u8]) {
     let _ = reads_link_state(bytes);
 }
 
-/// True when the bytes decode as such a message.
+/// Whether the bytes decode as a message of the routing policy.
 pub fn reads_link_state(bytes: &[u8]) -> bool {
     let Some(message) = schema::decode_routing(bytes) else {
         return false;

@@ -17,11 +17,12 @@ use crate::rules::Rules;
 
 /// The steps that turn the present node into the one that a configuration describes.
 pub(super) struct Plan {
-    /// IPCPs that stay or change in place; created and destroyed ones are added as that happens.
+    /// What the change does, for the answer: IPCPs that stay or change in place. Created and
+    /// destroyed IPCPs are added when that happens.
     pub applied: Applied,
-    /// IPCPs to remove, upper ones before those below.
+    /// IPCPs to remove, upper IPCPs before the IPCPs below them.
     pub leaving: Vec<IpcpId>,
-    /// What to create.
+    /// What the node must create.
     pub wishes: Wishes,
     /// Members whose N-1 DIFs change, each with its new specification.
     pub rebased: Vec<(IpcpId, Spanned<MemberSpec>)>,

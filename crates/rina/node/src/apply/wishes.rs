@@ -31,10 +31,10 @@ pub(super) struct Wishes {
 /// Why a table of a configuration (`[[ipcp]]`, `[[vm]]`, `[[dif]]`) is refused, and its position in
 /// the text.
 pub(super) struct Fault {
-    /// Position of the table, as a range of bytes; empty for a table that the text does not
-    /// contain.
+    /// Position of the faulty table in the text, as a range of bytes; empty for a table that the
+    /// text does not contain.
     pub span: Range<usize>,
-    /// What is wrong.
+    /// What is wrong with the table.
     pub error: ErrorBody,
 }
 

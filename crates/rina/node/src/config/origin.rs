@@ -21,7 +21,7 @@ impl Origin {
         }
     }
 
-    /// The file; `None` for a text that is not from a file.
+    /// Returns the path of the file; `None` for a text that is not from a file.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }

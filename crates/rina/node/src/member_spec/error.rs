@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MemberSpecError {
-    /// An error with the name of the DIF that it concerns.
+    /// An error in the specification of one DIF, with the name of the DIF.
     #[error("DIF {dif}: {error}")]
     Of {
         /// The DIF.
@@ -44,7 +44,7 @@ pub enum MemberSpecError {
         /// The dialect.
         dialect: &'static str,
     },
-    /// `auth` has none of the valid forms.
+    /// The text of `auth` has none of the valid forms.
     #[error(
         "auth = {0:?}; valid values are \"none\", password:FILE and ed25519:KEYFILE,ALLOWEDFILE"
     )]
@@ -95,7 +95,7 @@ pub enum MemberSpecError {
     /// The dialect does not support concatenation.
     #[error("config: concatenation is true; in dialect {0} an SDU is a PDU: leave it out")]
     Concatenation(&'static str),
-    /// The dialect does not have this setting.
+    /// A setting is given that the dialect does not have.
     #[error("config: {key}: dialect {dialect} does not support it; leave it out")]
     KeyOfOtherDialect {
         /// The setting.
@@ -103,7 +103,7 @@ pub enum MemberSpecError {
         /// The dialect.
         dialect: &'static str,
     },
-    /// The dialect does not have this policy.
+    /// A policy is given that the dialect does not have.
     #[error("config: policies.{component} is {name:?}; dialect {dialect} has {possible}")]
     Policy {
         /// The component.
@@ -126,7 +126,7 @@ pub enum MemberSpecError {
         /// The dialect.
         dialect: &'static str,
     },
-    /// The IPCP rejects the configuration.
+    /// The state machine of the IPCP rejects the configuration, with this reason.
     #[error("{0}")]
     Ipcp(String),
 }

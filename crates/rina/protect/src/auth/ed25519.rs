@@ -31,7 +31,7 @@ use crate::crypto_error::CryptoError;
 use crate::key::{Allowed, Identity};
 use crate::random::Random;
 
-/// One side of an `ed25519` conversation.
+/// One side of an authentication by the policy `ed25519`.
 pub struct Ed25519(Conversation<State>);
 
 struct State {

@@ -28,7 +28,7 @@ pub enum AuthError {
     /// The message belongs to another policy.
     #[error("the other side has another authentication policy")]
     OtherPolicy,
-    /// The message is not the expected one.
+    /// The message has another number than the expected message.
     #[error("authentication message {given} came instead of message {due}")]
     Order {
         /// Number of the received message.

@@ -33,7 +33,7 @@ pub use error::AuthError;
 pub use password::{Password, Stretched};
 pub use xor::XorPassword;
 
-/// The policy `none`: it accepts every peer and proves no identity.
+/// The policy `none`: it accepts every peer and proves no identity of its own.
 #[derive(Debug, Default)]
 pub struct Nobody;
 

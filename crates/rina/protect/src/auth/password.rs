@@ -42,7 +42,7 @@ impl Stretched {
     }
 }
 
-/// One side of a `password` conversation.
+/// One side of an authentication by the policy `password`.
 pub struct Password(Conversation<State>);
 
 struct State {

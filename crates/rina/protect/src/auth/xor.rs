@@ -18,7 +18,7 @@ use super::AuthError;
 use crate::crypto_error::CryptoError;
 use crate::random::Random;
 
-/// One side of an `xor-password` conversation.
+/// One side of an authentication by the policy `xor-password`.
 pub struct XorPassword {
     password: Vec<u8>,
     /// The challenge that the responder sends; `None` for the initiator.

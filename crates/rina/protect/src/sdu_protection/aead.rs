@@ -12,7 +12,7 @@ use carina_ipcp::security::Reject;
 use super::replay::Replay;
 use crate::crypto_error::CryptoError;
 
-/// The encryption algorithm.
+/// The algorithm that encrypts and authenticates PDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
     /// AES-256-GCM: fast on processors with AES instructions.
@@ -37,7 +37,7 @@ impl Cipher {
     }
 }
 
-/// Encryption and decryption at one end of an N-1 flow.
+/// Authenticated encryption and decryption of PDUs at one end of an N-1 flow.
 pub struct Aead {
     sending: Direction,
     receiving: Direction,
@@ -99,7 +99,8 @@ impl Aead {
         })
     }
 
-    /// Encrypts a PDU in place, and appends tag and counter.
+    /// Encrypts a PDU in place, and appends tag and counter. The error tells that the key is used
+    /// up.
     pub fn protect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         let counter = self.next;
         if counter == u64::MAX {
@@ -116,7 +117,8 @@ impl Aead {
         Ok(())
     }
 
-    /// Checks and decrypts a PDU that [`Aead::protect`] of the other side has made.
+    /// Checks and decrypts, in place, a PDU that [`Aead::protect`] of the other side has made. The
+    /// error tells why the PDU must be dropped.
     pub fn unprotect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         let protected = pdu.len().checked_sub(COUNTER_LEN).ok_or(Reject::Short)?;
         if protected < TAG_LEN {

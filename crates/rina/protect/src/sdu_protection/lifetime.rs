@@ -7,7 +7,7 @@
 
 use carina_time::Instant;
 
-/// The lifetime check of one end of an N-1 flow, for both directions.
+/// Checks how long PDUs spend in an N-1 flow, for both directions of one end.
 #[derive(Clone, Debug)]
 pub struct Lifetime {
     max_ms: u32,
@@ -20,7 +20,8 @@ pub struct Lifetime {
 }
 
 impl Lifetime {
-    /// PDUs may take up to `max_ms` longer than the fastest PDU of the last one to two minutes.
+    /// Makes the check: a PDU may take up to `max_ms` milliseconds longer than the fastest PDU of
+    /// the last one to two minutes.
     pub fn new(max_ms: u32) -> Lifetime {
         Lifetime {
             max_ms,
@@ -31,13 +32,13 @@ impl Lifetime {
         }
     }
 
-    /// Sets the current time.
+    /// Sets the current time, for the PDUs that are sent or received next.
     pub fn set_now(&mut self, now: Instant) {
         // Wraps after 49 days, which is harmless because only differences are used.
         self.now_ms = now.as_millis() as u32;
     }
 
-    /// The time stamp for a PDU that is sent now.
+    /// Returns the time stamp for a PDU that is sent now.
     pub fn stamp(&self) -> u32 {
         self.now_ms
     }

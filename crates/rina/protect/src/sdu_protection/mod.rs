@@ -26,7 +26,8 @@ pub use aead::{Aead, Cipher};
 pub use lifetime::Lifetime;
 pub use replay::WINDOW;
 
-/// SDU protection at one end of an N-1 flow.
+/// SDU protection at one end of an N-1 flow, made of layers: compression, lifetime, and checksum or
+/// encryption.
 pub struct Protection {
     outer: Outer,
     lifetime: Option<Lifetime>,
@@ -35,9 +36,9 @@ pub struct Protection {
     scratch: Vec<u8>,
 }
 
-/// The outermost layer of protection.
+/// The outermost layer of protection, which is removed first on receipt.
 pub enum Outer {
-    /// No protection.
+    /// No checksum and no encryption.
     Plain,
     /// CRC-32 (IEEE 802.3) over all bytes before it. It detects accidental damage, not attacks.
     Crc32,

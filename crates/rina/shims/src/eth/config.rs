@@ -11,13 +11,13 @@ use carina_wire::ether::Mac;
 /// Configuration of an Ethernet shim.
 #[derive(Clone, Debug)]
 pub struct EthConfig {
-    /// Name of the network interface; empty for a port without one.
+    /// Name of the network interface; empty for a port of a graph without interface.
     pub interface: String,
     /// A port of a graph that carries the frames; `None` for a packet socket of the kernel.
     pub port: Option<PortConfig>,
-    /// VLAN id, 1 to 4094; 0 for frames without tag.
+    /// VLAN id of the shim's frames, 1 to 4094; 0 for frames without tag.
     pub vlan: u16,
-    /// Longest SDU in bytes; `None` for the MTU of the interface.
+    /// Longest SDU that the shim carries, in bytes; `None` for the MTU of the interface.
     pub mtu: Option<usize>,
     /// How application names are written in ARP messages.
     pub dialect: Dialect,
@@ -30,9 +30,9 @@ pub struct EthConfig {
 /// A port of a graph that carries the frames of an Ethernet shim.
 #[derive(Clone, Debug)]
 pub struct PortConfig {
-    /// The app of the port, which must have the ports `input` and `output`.
+    /// Configuration of the port's app, which must have the ports `input` and `output`.
     pub app: Arc<dyn AnyConfig>,
-    /// Name of the medium in messages.
+    /// Name by which messages call the medium.
     pub label: String,
     /// MAC address of this station; `None` for the address of the interface.
     pub mac: Option<Mac>,
@@ -43,7 +43,7 @@ pub struct PortConfig {
 }
 
 impl EthConfig {
-    /// Configuration of a shim over an interface, with default values.
+    /// Makes the configuration of a shim over an interface and a VLAN, with defaults for the rest.
     #[must_use]
     pub fn new(interface: impl Into<String>, vlan: u16) -> EthConfig {
         EthConfig {

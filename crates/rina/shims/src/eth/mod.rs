@@ -48,9 +48,9 @@ use crate::flow_table::{FlowTable, Names};
 use crate::retries::{Due, Retries};
 
 impl EthConfig {
-    /// Opens the interface. Returns the builder for the data plane, and the QoS that the shim's
-    /// flows offer. If the medium is a port of a graph, the data plane creates it and reports
-    /// errors later.
+    /// Opens the interface. Returns the builder of the shim's app for the data plane, and the QoS
+    /// that the shim's flows offer. If the medium is a port of a graph, the data plane creates it
+    /// and reports errors later.
     ///
     /// # Errors
     /// What is wrong with the configuration or the interface.

@@ -43,11 +43,11 @@ pub(super) struct Conn {
     pub is_writable: bool,
     /// Whether the peer has closed its sending direction.
     pub has_ended: bool,
-    /// When a connection without progress is given up.
+    /// Time at which the connection is given up if it makes no progress.
     pub until: Option<Instant>,
     /// Index of the connection's flow in the flow table.
     pub place: Option<usize>,
-    /// Whether written bytes have made room, so that the flow needs new credit.
+    /// Whether writing has made room, so that the flow needs new credit.
     pub wants_credit: bool,
 }
 

@@ -33,7 +33,7 @@ use crate::udp::UDP_PORT;
 /// Configuration of a TCP shim.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
-    /// The address on which the shim listens.
+    /// The local address and port on which the shim listens.
     pub listen: SocketAddr,
     /// How SDUs are framed in the byte stream.
     pub framing: StreamFraming,
@@ -45,7 +45,7 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// Configuration of a shim that listens on `listen`, with default values.
+    /// Makes the configuration of a shim that listens on `listen`, with defaults for the rest.
     #[must_use]
     pub fn new(listen: SocketAddr, framing: StreamFraming) -> TcpConfig {
         TcpConfig {
@@ -56,8 +56,8 @@ impl TcpConfig {
         }
     }
 
-    /// Opens the listening socket. Returns the builder for the data plane, and the QoS that the
-    /// shim's flows offer.
+    /// Opens the listening socket. Returns the builder of the shim's app for the data plane, and
+    /// the QoS that the shim's flows offer.
     ///
     /// # Errors
     /// What is wrong with the configuration or the socket.

@@ -19,26 +19,26 @@ use crate::error::ShimError;
 use crate::flow_table::FlowTable;
 use crate::retries::Retries;
 
-/// How SDUs are framed in datagrams.
+/// How the UDP shim puts SDUs into datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UdpFraming {
-    /// With flow numbers and allocation by name.
+    /// Carina's own framing: with flow numbers, and flows allocated by name.
     Native,
-    /// Bare SDUs, as in rlite and IRATI.
+    /// The framing of rlite and IRATI: bare SDUs, one flow per pair of addresses.
     Rlite,
 }
 
 /// Configuration of a UDP shim.
 #[derive(Clone, Debug)]
 pub struct UdpConfig {
-    /// The address on which the shim listens.
+    /// The local address and port on which the shim receives.
     pub listen: SocketAddr,
     /// How SDUs are framed in datagrams.
     pub framing: UdpFraming,
     /// Addresses of peer applications, as `HOST` or `HOST:PORT` (default port: 3359). The shim
     /// looks up other names in `/etc/hosts` and DNS.
     pub peers: Vec<(AppName, String)>,
-    /// Longest SDU in bytes.
+    /// Longest SDU that the shim carries, in bytes.
     pub sdu_max: usize,
     /// How long a flow request is repeated, in ns.
     pub timeout_ns: u64,
@@ -47,7 +47,7 @@ pub struct UdpConfig {
 }
 
 impl UdpConfig {
-    /// Configuration of a shim that listens on `listen`, with default values.
+    /// Makes the configuration of a shim that listens on `listen`, with defaults for the rest.
     #[must_use]
     pub fn new(listen: SocketAddr, framing: UdpFraming) -> UdpConfig {
         UdpConfig {
@@ -86,8 +86,8 @@ impl UdpConfig {
         }
     }
 
-    /// Opens the socket. Returns the builder for the data plane, and the QoS that the shim's flows
-    /// offer.
+    /// Opens the socket. Returns the builder of the shim's app for the data plane, and the QoS that
+    /// the shim's flows offer.
     ///
     /// # Errors
     /// As for [`UdpConfig::check`]; or the address cannot be used.

@@ -38,7 +38,7 @@ pub(super) struct Sockets {
     epoll: Epoll,
     ready: Vec<carina_sys::Ready>,
     fault: Option<Fault<Delayed>>,
-    /// When to offer datagrams again that the kernel did not accept.
+    /// When the shim offers datagrams again that the kernel did not accept.
     pub retry_at: Option<Instant>,
 }
 

@@ -28,12 +28,13 @@ pub struct Encapsulation {
     pub bytes: usize,
 }
 
-/// MAC addresses and VLAN for the frames of packets that were captured without them.
+/// MAC addresses and VLAN of the Ethernet frames that a reader makes of packets captured without
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stations {
     /// Destination address of packets to a single station.
     pub destination: Mac,
-    /// Source address.
+    /// Source address of the frames.
     pub source: Mac,
     /// The VLAN of the frame, if any.
     pub vlan: Option<u16>,

@@ -9,7 +9,7 @@ use super::no_frame::NoFrame;
 use super::{CaptureError, Reader};
 use crate::pcapng::{INTERFACES_MAX, Item, LinkType, Packet};
 
-/// Reads a capture file in either format and makes Ethernet frames of its packets.
+/// Reads a capture file in either format and converts its packets to Ethernet frames.
 #[derive(Debug)]
 pub struct FrameReader {
     reader: Reader,
@@ -20,14 +20,14 @@ pub struct FrameReader {
     frame: Vec<u8>,
 }
 
-/// A packet of the file.
+/// A packet of the capture file, converted to an Ethernet frame where possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Number of the packet in the file, from 1.
     pub number: u64,
-    /// Time of capture, in nanoseconds since 1970.
+    /// Time of capture, in nanoseconds since 1970 (Unix time).
     pub time_ns: u64,
-    /// The Ethernet frame without FCS, or the reason why the packet cannot be made one.
+    /// The Ethernet frame without FCS, or the reason why the packet cannot be converted to a frame.
     pub frame: Result<&'a [u8], NoFrame>,
     /// Link type of the packet. For types other than Ethernet, [`Stations`] supplies missing MAC
     /// addresses.
@@ -36,7 +36,7 @@ pub struct Record<'a> {
 
 impl core::error::Error for NoFrame {}
 
-/// Counts packets that are not frames, by reason.
+/// Counts the packets that cannot be converted to frames, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skipped(BTreeMap<NoFrame, u64>);
 
@@ -46,18 +46,18 @@ impl Skipped {
         *self.0.entry(reason).or_default() += 1;
     }
 
-    /// All reasons with their numbers of packets.
+    /// Returns all reasons that were counted, each with its number of packets.
     pub fn iter(&self) -> impl Iterator<Item = (NoFrame, u64)> + '_ {
         self.0.iter().map(|(reason, count)| (*reason, *count))
     }
 
-    /// Number of packets with this reason.
+    /// Returns the number of packets that were counted with `reason`.
     #[must_use]
     pub fn of(&self, reason: NoFrame) -> u64 {
         self.0.get(&reason).copied().unwrap_or(0)
     }
 
-    /// Number of packets with any reason.
+    /// Returns the number of packets that were counted with any reason.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.values().sum()
@@ -78,7 +78,7 @@ impl fmt::Display for Skipped {
 }
 
 impl FrameReader {
-    /// A reader that uses the addresses of `stations` for packets without MAC addresses.
+    /// Makes a reader that uses the addresses of `stations` for packets without MAC addresses.
     #[must_use]
     pub fn new(stations: Stations) -> FrameReader {
         FrameReader {
@@ -90,12 +90,12 @@ impl FrameReader {
         }
     }
 
-    /// Adds the next bytes of the file.
+    /// Adds the next bytes of the file; [`FrameReader::poll`] then returns the packets in them.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.reader.feed(bytes);
     }
 
-    /// Returns the next packet; `None` when it needs more bytes.
+    /// Returns the next packet; `None` when the reader needs more bytes.
     ///
     /// # Errors
     /// The file is damaged; nothing after that point can be read.

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::pcapng::LinkType;
 
-/// Why a packet cannot be made an Ethernet frame.
+/// Why a captured packet cannot be converted to an Ethernet frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum NoFrame {

@@ -24,17 +24,17 @@ pub struct Decoded {
 /// [`Syntax::base_bytes`](super::Syntax::base_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayHeader {
-    /// Type of the PDU.
+    /// Type of the PDU: data, management, control or rendezvous.
     pub kind: PduType,
-    /// Destination address.
+    /// Address of the member to which the PDU is sent; 0 for the neighbour.
     pub dst: Address,
-    /// Source address.
+    /// Address of the member that sent the PDU.
     pub src: Address,
-    /// QoS cube of the connection.
+    /// QoS-id of the connection's QoS cube.
     pub qos: QosId,
-    /// CEP-id at the destination.
+    /// CEP-id of the connection at the destination.
     pub dst_cep: CepId,
-    /// CEP-id at the source.
+    /// CEP-id of the connection at the source.
     pub src_cep: CepId,
     /// How many more relays the PDU may pass, at most 255. Dialects without hop limit have 255.
     pub hop_limit: u8,
@@ -114,7 +114,7 @@ pub enum FieldError {
 }
 
 impl PciError {
-    /// Name of the error for counters.
+    /// Returns the name under which counters show this error.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

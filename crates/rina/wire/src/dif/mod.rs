@@ -32,7 +32,7 @@ pub struct Address(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CepId(pub u32);
 
-/// Number of a QoS cube of the DIF.
+/// QoS-id: the number of a QoS cube of the DIF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QosId(pub u16);
 
@@ -66,26 +66,26 @@ pub const PCI_BYTES_MAX: usize = 209;
 /// dialect supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Widths {
-    /// Width of addresses.
+    /// Width of addresses, in bytes.
     pub address: u8,
-    /// Width of CEP-ids.
+    /// Width of CEP-ids, in bytes.
     pub cep: u8,
-    /// Width of QoS-ids; 1 or 2.
+    /// Width of QoS-ids, in bytes; 1 or 2.
     pub qos: u8,
-    /// Width of the sequence numbers of data PDUs, and of window edges.
+    /// Width of the sequence numbers of data PDUs and of window edges, in bytes.
     pub seq: u8,
-    /// Width of the sequence numbers of control PDUs.
+    /// Width of the sequence numbers of control PDUs, in bytes.
     pub ctrl_seq: u8,
-    /// Width of the length of the PDU; 2 or 4.
+    /// Width of the field with the PDU's length, in bytes; 2 or 4.
     pub length: u8,
-    /// Width of rates in control PDUs.
+    /// Width of rates in control PDUs, in bytes.
     pub rate: u8,
-    /// Width of the time frames of rates in control PDUs.
+    /// Width of the time frames of rates in control PDUs, in bytes.
     pub frame: u8,
 }
 
 impl Widths {
-    /// Default of a native DIF: 19 bytes in front of user data.
+    /// Default widths of a native DIF: the PCI of a data PDU then has 19 bytes.
     pub const DEFAULT: Widths = Widths {
         address: 2,
         cep: 2,
@@ -122,7 +122,7 @@ impl Widths {
         frame: 4,
     };
 
-    /// The largest width of every field.
+    /// The largest width that any dialect has for each field.
     pub const WIDEST: Widths = Widths {
         address: 8,
         cep: 4,
@@ -151,7 +151,7 @@ pub struct Syntax {
 }
 
 impl Syntax {
-    /// A dialect with its default widths.
+    /// Returns the syntax of `dialect` with its default widths.
     #[must_use]
     pub const fn of_dialect(dialect: Dialect) -> Syntax {
         Syntax {
@@ -161,8 +161,8 @@ impl Syntax {
     }
 }
 
-/// Families of layouts. They differ in byte order, order of fields, values of PDU types, and
-/// whether acknowledgements name the next or the last number.
+/// Families of PCI layouts. They differ in byte order, order of fields, values of PDU types, and
+/// whether acknowledgements name the next or the last sequence number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -181,7 +181,7 @@ impl Dialect {
     /// All dialects.
     pub const ALL: [Dialect; 3] = [Dialect::Native, Dialect::Rlite, Dialect::Irati];
 
-    /// The default widths of the dialect.
+    /// Returns the default field widths of the dialect.
     #[must_use]
     pub const fn widths(self) -> Widths {
         match self {
@@ -191,7 +191,7 @@ impl Dialect {
         }
     }
 
-    /// Name of the dialect in configurations.
+    /// Returns the name of the dialect, as configurations write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -201,7 +201,7 @@ impl Dialect {
         }
     }
 
-    /// The dialect with this name, if there is one.
+    /// Returns the dialect with this name in configurations; `None` if there is none.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Dialect> {
         Dialect::ALL

@@ -1,8 +1,9 @@
-//! The contents of a PCI, independent of its layout.
+//! The contents of a PCI (protocol control information, the header of a PDU), independent of its
+//! layout.
 
 use super::{Address, CepId, QosId};
 
-/// Type of a PDU.
+/// Type of a PDU: what it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PduType {
     /// Carries a user-data field of a connection.
@@ -15,24 +16,24 @@ pub enum PduType {
     Rendezvous,
 }
 
-/// Protocol control information of one PDU.
+/// Protocol control information of one PDU: the fields of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pci {
-    /// Type of the PDU.
+    /// Type of the PDU: data, management, control or rendezvous.
     pub kind: PduType,
-    /// Destination address.
+    /// Address of the member to which the PDU is sent; 0 for the neighbour.
     pub dst: Address,
-    /// Source address.
+    /// Address of the member that sent the PDU.
     pub src: Address,
-    /// QoS cube of the connection.
+    /// QoS-id of the connection's QoS cube.
     pub qos: QosId,
-    /// CEP-id at the destination.
+    /// CEP-id of the connection at the destination.
     pub dst_cep: CepId,
-    /// CEP-id at the source.
+    /// CEP-id of the connection at the source.
     pub src_cep: CepId,
     /// Data run flag: this is the first PDU of a run, and no earlier PDU is outstanding.
     pub drf: bool,
-    /// Whether a relay marked congestion.
+    /// Whether a relay on the path marked congestion (ECN).
     pub ecn: bool,
     /// Sequence number of a data PDU; 0 for other types.
     pub seq: u64,
@@ -45,9 +46,9 @@ pub struct Control {
     pub seq: u64,
     /// Highest control sequence number received from the peer.
     pub last_seq: u64,
-    /// Acknowledgement, with retransmission control.
+    /// Acknowledgement; `None` on a connection without retransmission control.
     pub ack: Option<Ack>,
-    /// Flow control, if the connection has it.
+    /// Window and rate that the receiver grants; `None` on a connection without flow control.
     pub window: Option<Window>,
 }
 
@@ -55,9 +56,9 @@ pub struct Control {
 /// received number instead, its decoder converts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// The next expected sequence number.
+    /// The next sequence number that the receiver expects.
     pub next: u64,
-    /// Ranges received beyond `next`.
+    /// Ranges of sequence numbers received beyond `next`.
     pub sack: Sack,
     /// Sequence number of the data PDU that caused this acknowledgement.
     pub cause: u64,
@@ -67,24 +68,28 @@ pub struct Ack {
     pub ecn_marks: u16,
 }
 
-/// Ranges `[start, end)` received out of order, the most recently changed first.
+/// Ranges `[start, end)` of sequence numbers that were received out of order, the most recently
+/// changed first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sack {
     ranges: [(u64, u64); SACK_RANGES_MAX],
     count: u8,
 }
 
-/// Flow control information.
+/// Flow control information of a control PDU: window edges and rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Left edge of the receiver's window: the next expected number.
+    /// Left edge of the window that the sender of this control PDU grants: the next sequence number
+    /// that it expects.
     pub left: u64,
-    /// Right edge of the receiver's window: the first sequence number that may *not* be sent.
+    /// Right edge of the window that the sender of this control PDU grants: the first sequence
+    /// number that its peer may *not* send.
     pub right: u64,
     /// Left edge of the window in the other direction, in which the author of the PDU is the
     /// sender.
     pub my_left: u64,
-    /// Right edge of the window in that direction.
+    /// Right edge of the window in the other direction, in which the author of the PDU is the
+    /// sender.
     pub my_right: u64,
     /// Permitted rate in PDUs per `frame`; 0 without flow control by rate.
     pub rate: u32,
@@ -93,7 +98,7 @@ pub struct Window {
 }
 
 impl Sack {
-    /// Adds a range. Returns false if there is no room or the range is empty.
+    /// Adds a range; `end` is exclusive. Returns false if there is no room or the range is empty.
     pub fn push(&mut self, start: u64, end: u64) -> bool {
         let at = usize::from(self.count);
         if at == SACK_RANGES_MAX || start >= end {
@@ -116,8 +121,8 @@ impl Sack {
         true
     }
 
-    /// The ranges. Decoded ranges are truncated like all sequence numbers: after a wrap, the start
-    /// may be larger than the end.
+    /// Returns the ranges. Decoded ranges are truncated like all sequence numbers: after a wrap,
+    /// the start may be larger than the end.
     #[must_use]
     pub fn as_slice(&self) -> &[(u64, u64)] {
         &self.ranges[..usize::from(self.count)]

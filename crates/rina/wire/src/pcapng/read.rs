@@ -11,7 +11,8 @@ use super::{
     padded,
 };
 
-/// Reads a file, or a stream that has not ended yet.
+/// Reads a pcapng file, or a stream of the same format that has not ended yet, from bytes that the
+/// caller feeds.
 #[derive(Debug, Default)]
 pub struct Reader {
     buffer: Vec<u8>,
@@ -53,14 +54,14 @@ impl Clock {
     }
 }
 
-/// A block that a caller can use.
+/// A block of the file that [`Reader::poll`] returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A section starts: interfaces are numbered from 0 again.
     Section,
-    /// A new interface.
+    /// The description of a further interface of the section.
     Interface(&'a Interface),
-    /// A packet.
+    /// A captured packet.
     Packet(Packet<'a>),
 }
 
@@ -165,13 +166,13 @@ impl<'a> Body<'a> {
 }
 
 impl Reader {
-    /// A reader at the beginning of a file.
+    /// Makes a reader at the beginning of a file.
     #[must_use]
     pub fn new() -> Reader {
         Reader::default()
     }
 
-    /// Adds the next bytes of the file.
+    /// Adds the next bytes of the file; [`Reader::poll`] then returns the blocks in them.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.done);
         self.done = 0;
@@ -204,7 +205,8 @@ impl Reader {
         self.ends_with_statistics && self.rest() == 0
     }
 
-    /// An interface of the current section.
+    /// Returns interface `number` of the current section; `None` if the section has not described
+    /// it.
     #[must_use]
     pub fn interface(&self, number: u32) -> Option<&Interface> {
         let index = usize::try_from(number).ok()?;

@@ -15,7 +15,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a file.
+    /// Starts a file: appends the block that begins a section to `out`.
     pub fn begin(out: &mut Vec<u8>) -> Writer {
         block(out, SECTION, |out| {
             out.extend_from_slice(&MAGIC.to_le_bytes());
@@ -76,7 +76,7 @@ impl Writer {
         true
     }
 
-    /// Writes the number of packets of an interface so far.
+    /// Appends a statistics block to `out`: the number of packets of an interface so far.
     pub fn statistics(&self, out: &mut Vec<u8>, statistics: &Statistics) {
         let [high, low] = halves(statistics.time_ns);
         block(out, STATISTICS, |out| {

@@ -7,7 +7,7 @@
 //! +------------------+------------------+------------------+------------------+----------
 //! ```
 
-/// Bytes of the header.
+/// Length of the header of a block, in bytes.
 pub const BLOCK_HEADER_BYTES: usize = 16;
 
 /// Version of blocks and of the records in them.
@@ -18,7 +18,7 @@ const MAGIC: [u8; 4] = *b"VMPI";
 /// Sender and addressee of a block, as epochs. Integers are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockHeader {
-    /// Epoch of the sender; 0 when it leaves.
+    /// Epoch of the sender: a random number that it draws when it starts; 0 when it leaves.
     pub epoch: u32,
     /// Epoch of the receiver that the sender has seen; 0 when it has seen none.
     pub seen: u32,
@@ -34,7 +34,7 @@ pub enum BlockError {
 }
 
 impl BlockHeader {
-    /// Decodes a header.
+    /// Decodes the header of a block.
     ///
     /// # Errors
     /// The bytes are not a block, or have another version.
@@ -53,7 +53,7 @@ impl BlockHeader {
         }
     }
 
-    /// Encodes the header.
+    /// Encodes the header as the first bytes of a block.
     pub fn encode(self) -> [u8; BLOCK_HEADER_BYTES] {
         let mut bytes = [0; BLOCK_HEADER_BYTES];
         let (words, _) = bytes.as_chunks_mut::<4>();

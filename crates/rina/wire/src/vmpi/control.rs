@@ -1,4 +1,4 @@
-//! Control messages of the VMPI: one message per record on channel 0.
+//! Control messages of the VMPI: one message in each record on channel 0.
 
 use alloc::vec::Vec;
 
@@ -6,17 +6,18 @@ use super::reader::{DecodeError, Reader};
 use super::{Channel, REASON_BYTES_MAX, VERSION, WINDOW_BYTES_MIN};
 use crate::FlowSpec;
 
-/// A control message. Its strings borrow from the record.
+/// A control message of the VMPI. Its strings borrow from the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control<'a> {
     /// The first message in each direction after the link has come up.
     Hello(Hello<'a>),
-    /// Registers an application name, under which the sender's application can be reached.
+    /// Registers the name of an application on the sender's side, so that the receiver can allocate
+    /// flows to it.
     Register {
         /// Name of the application.
         name: &'a str,
     },
-    /// Withdraws the registration of a name.
+    /// Withdraws the registration of an application name.
     Unregister {
         /// Name of the application.
         name: &'a str,
@@ -52,7 +53,7 @@ pub enum Control<'a> {
         /// Reason, for people; empty when the application closed the flow.
         reason: &'a str,
     },
-    /// Grants credit to the receiver of the message.
+    /// Raises the limit up to which the receiver of the message may send on a channel.
     Credit {
         /// Channel of the flow.
         channel: Channel,
@@ -62,14 +63,14 @@ pub enum Control<'a> {
     },
 }
 
-/// Limits and name of the sender.
+/// Contents of [`Control::Hello`]: the limits and the name of its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// Longest SDU that the sender accepts, in bytes.
     pub sdu_bytes_max: u64,
-    /// Longest piece that the sender accepts, in bytes without the header.
+    /// Longest piece of an SDU that the sender accepts, in bytes without the header.
     pub piece_bytes_max: u32,
-    /// Most channels that the receiver of the message may have open at once.
+    /// Largest number of channels that the receiver of the message may have open at its request.
     pub channels_max: u16,
     /// Longest bundle that the sender accepts, in bytes without the header; 0 if it accepts none.
     pub bundle_bytes_max: u32,
@@ -77,7 +78,7 @@ pub struct Hello<'a> {
     pub name: &'a str,
 }
 
-/// The result of a flow request.
+/// The result of a flow request, in [`Control::AllocateResponse`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Outcome {

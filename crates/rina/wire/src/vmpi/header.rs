@@ -11,8 +11,8 @@ use core::fmt;
 
 use super::HEADER_BYTES;
 
-/// Number of a VMPI channel: 0 carries control messages, 1 to 65535 carry SDUs. The host opens even
-/// channels, the guest odd ones.
+/// Number of a VMPI channel: 0 carries control messages, each other channel carries the SDUs of one
+/// flow. The host opens even channels, the guest odd channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Channel(u16);
 
@@ -20,12 +20,12 @@ impl Channel {
     /// The channel that carries control messages.
     pub const CONTROL: Channel = Channel(0);
 
-    /// The channel with this number.
+    /// Returns the channel with this number.
     pub const fn new(number: u16) -> Channel {
         Channel(number)
     }
 
-    /// The number of the channel.
+    /// Returns the number of the channel.
     pub const fn number(self) -> u16 {
         self.0
     }
@@ -35,7 +35,7 @@ impl Channel {
         self.0 == 0
     }
 
-    /// The number of the channel, as an index into a table.
+    /// Returns the number of the channel as a `usize`, to index a table of channels.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -50,7 +50,7 @@ impl fmt::Display for Channel {
 /// The header of a record with a control message or a piece of an SDU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataHeader {
-    /// Channel of the payload.
+    /// Channel to which the payload belongs.
     pub channel: Channel,
     /// Whether the next record of this channel continues the SDU. Never set on channel 0.
     pub more: bool,
@@ -59,7 +59,7 @@ pub struct DataHeader {
 const MORE: u32 = 1 << 31;
 
 impl DataHeader {
-    /// Decodes a header.
+    /// Decodes the first four bytes of a record.
     ///
     /// # Errors
     /// A bit that must be zero is set, or a control message is marked as continued.
@@ -73,7 +73,7 @@ impl DataHeader {
         Ok(DataHeader { channel, more })
     }
 
-    /// Encodes the header.
+    /// Encodes the header as the first four bytes of a record.
     pub const fn encode(self) -> [u8; HEADER_BYTES] {
         let more = if self.more { MORE } else { 0 };
         (self.channel.0 as u32 | more).to_le_bytes()
@@ -100,7 +100,7 @@ impl BundleHeader {
         u32::from_le_bytes(bytes) & BUNDLE != 0
     }
 
-    /// Decodes a header.
+    /// Decodes the header of a bundle.
     ///
     /// # Errors
     /// A bit that must be zero is set, or the channel is 0.
@@ -113,7 +113,7 @@ impl BundleHeader {
         Ok(BundleHeader { channel })
     }
 
-    /// Encodes the header.
+    /// Encodes the header of a bundle.
     pub const fn encode(self) -> [u8; BUNDLE_HEADER_BYTES] {
         (self.channel.0 as u64 | BUNDLE as u64).to_le_bytes()
     }

@@ -16,10 +16,10 @@ pub use control::{Control, Hello, Outcome};
 pub use header::{BUNDLE_HEADER_BYTES, BundleHeader, Channel, DataHeader, HeaderError};
 pub use reader::DecodeError;
 
-/// The protocol version that [`Hello`] carries.
+/// Version of the VMPI protocol that [`Hello`] carries.
 pub const VERSION: u16 = 2;
 
-/// Bytes of the header in front of every piece.
+/// Length in bytes of the header in front of every control message and piece.
 pub const HEADER_BYTES: usize = 4;
 
 /// Upper limit of the length of a control message. The longest is `ALLOCATE` with two names of 255

@@ -15,9 +15,9 @@ pub enum DecodeError {
         /// Number of these bytes.
         bytes: usize,
     },
-    /// The message type is unknown.
+    /// The type of the message is unknown; this is its number.
     UnknownType(u8),
-    /// A hello has another version. The rest of it was not decoded.
+    /// A hello has this other version. The rest of the message was not decoded.
     Version(u16),
     /// A string is not UTF-8.
     Utf8,

@@ -24,7 +24,7 @@ pub struct CaptureBench {
     elapsed_ns: f64,
 }
 
-/// Rates of the frames that left the AFTR in an interval.
+/// How fast frames left the AFTR in both directions during an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Passage {
     /// End of the interval, in seconds since the first one began.

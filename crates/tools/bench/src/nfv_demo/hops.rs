@@ -9,7 +9,7 @@ use crate::engine::{self, CASES, Case, Chain};
 use crate::error::Result;
 use crate::{Options, Progress};
 
-/// Options of the measurement of hops.
+/// How often and how long to measure the cost of hops.
 #[derive(Debug, Clone, Copy)]
 pub struct HopsOptions {
     /// Number of runs of each measurement.
@@ -30,7 +30,8 @@ impl HopsOptions {
         format!("carina --json bench engine --cases {cases} --runs {runs} --time {time_ms}ms")
     }
 
-    /// Measures on this host, and adds the rows of a guest as system [`IN_GUEST`].
+    /// Measures the cost of hops on this host, and adds the rows `guest`, which were measured in a
+    /// guest, as system [`IN_GUEST`].
     ///
     /// # Errors
     /// Those of [`engine::run`].

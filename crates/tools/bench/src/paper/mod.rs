@@ -50,7 +50,7 @@ pub enum Case {
 }
 
 impl Case {
-    /// All cases.
+    /// The publications' measurements that the benchmark repeats.
     pub const ALL: [Case; 6] = [
         Case::Fig4b,
         Case::Fig4c,
@@ -116,7 +116,7 @@ impl Case {
     }
 }
 
-/// Options of the benchmark.
+/// Which published measurements to repeat, with which SDU sizes, for how long, and how often.
 #[derive(Debug, Clone)]
 pub struct PaperOptions {
     /// Cases to measure.
@@ -133,7 +133,7 @@ pub struct PaperOptions {
     pub progress: Progress,
 }
 
-/// The results of a case.
+/// The samples of one case, with notes, further tables and failures.
 #[derive(Debug, Default)]
 pub struct CaseResults {
     /// The samples.

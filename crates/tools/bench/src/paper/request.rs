@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{BESIDE, Client};
 use crate::error::{Error, Result};
 
-/// The DIF and the specification of a flow.
+/// To which DIF a flow is requested, and with which flow specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowTarget {
     /// The DIF.
@@ -24,7 +24,7 @@ pub struct FlowTarget {
     pub spec: FlowSpec,
 }
 
-/// The transport of a system.
+/// What carries the SDUs of a measured system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransportSpec {
@@ -73,7 +73,7 @@ pub struct Request {
     pub verify: bool,
 }
 
-/// A measurement, or why it failed.
+/// The result of one measurement: the reports of both sides, or the reason why it failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Name of the system.

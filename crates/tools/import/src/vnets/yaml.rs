@@ -11,7 +11,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
 use crate::error::YamlError;
 
-/// A value, and the line at which it begins.
+/// A YAML value with the line at which it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Yaml {
     /// Line, counted from 1.
@@ -20,7 +20,7 @@ pub struct Yaml {
     pub value: Value,
 }
 
-/// A value.
+/// The content of a YAML value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// No value, `~` or `null`.

@@ -29,7 +29,7 @@ const PAUSE_SPINS_MAX: u32 = 127;
 /// A peer that takes nothing from a full ring for this long counts as dead.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The place of two bare rings in memory.
+/// Where two bare rings are in memory: a file and an offset in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarePlace {
     /// Path of a file, or of the memory of a device.
@@ -89,7 +89,7 @@ impl BareTransport {
 }
 
 impl BarePlace {
-    /// The place at the beginning of a file.
+    /// The rings at the beginning of the file `path`.
     pub fn file_at(path: PathBuf) -> Self {
         Self { path, offset: 0 }
     }

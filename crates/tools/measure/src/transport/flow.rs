@@ -16,7 +16,7 @@ pub struct FlowTransport {
 }
 
 impl FlowTransport {
-    /// A transport over `flow`.
+    /// A transport that carries each SDU as one SDU of `flow`.
     pub fn new(flow: Flow) -> Self {
         let is_lossy = flow.info().spec.max_loss > 0;
         let (sender, receiver) = flow.split();

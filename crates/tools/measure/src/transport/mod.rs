@@ -18,7 +18,7 @@ pub use self::error::TransportError;
 /// it breaks, so it need not read the clock for each SDU.
 pub const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// Result of [`Transport::recv`].
+/// What [`Transport::recv`] has received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// An SDU of this many bytes is in the buffer.

@@ -24,7 +24,7 @@ const END_REPEATS: usize = 2;
 /// Time between two of them, in which a full queue can drain.
 const END_GAP: Duration = Duration::from_millis(25);
 
-/// A transport over a connected UDP socket.
+/// A transport over a connected UDP socket, one datagram for each SDU.
 #[derive(Debug)]
 pub struct UdpTransport {
     socket: UdpSocket,
@@ -62,8 +62,8 @@ impl UdpTransport {
         Ok(Self { socket, limit })
     }
 
-    /// Sends first datagrams until one is answered, from which the other side learns this side's
-    /// address.
+    /// Sends datagrams, from which the other side learns this side's address, until one is
+    /// answered. The other side must run [`UdpTransport::await_call`].
     ///
     /// # Errors
     /// There is no route, or no answer.

@@ -25,7 +25,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(20);
 /// may have stalled too.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
-/// The result of one job, as both sides saw it.
+/// The reports of both sides about one measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The direction of the job.
@@ -69,7 +69,7 @@ impl Trial {
         self.direction != Direction::Forward || self.unreported.is_none()
     }
 
-    /// Text that says that the flow did not deliver everything in time; `None` if it did.
+    /// Why the flow did not deliver everything in time, as text; `None` if it did.
     pub fn stall(&self) -> Option<String> {
         let stall = match self.receiver().ending {
             Ending::Stalled => Some("the flow stalled: no more SDUs arrived".to_owned()),
@@ -105,7 +105,7 @@ impl Trial {
     }
 }
 
-/// A client with its control channel to the server.
+/// Requests measurements from a server over a control channel, and does the client's half of each.
 #[derive(Debug)]
 pub struct TrialClient {
     control: Control,
@@ -117,7 +117,8 @@ pub struct TrialClient {
 }
 
 impl TrialClient {
-    /// Opens the control channel to the server.
+    /// Opens the control channel to the server at `target`. The flows of jobs go to the same
+    /// target.
     ///
     /// # Errors
     /// The node refuses the flow.
@@ -156,7 +157,7 @@ impl TrialClient {
         Ok(())
     }
 
-    /// Returns a new ticket for [`Via::Flow`].
+    /// Returns a new number for [`Via::Flow`], by which the server assigns a data flow to its job.
     pub fn ticket(&mut self) -> u64 {
         self.next_ticket = self.next_ticket.wrapping_add(1);
         self.next_ticket
@@ -168,7 +169,8 @@ impl TrialClient {
         self.carried_over = target;
     }
 
-    /// Runs one job. A stall of a transport without loss is an error.
+    /// Runs one job, and waits until both sides have ended it. A flow that stalled is an error,
+    /// unlike in [`TrialClient::measure`].
     ///
     /// # Errors
     /// Those of [`TrialClient::measure`], and [`TrialError::Stalled`] when the flow stalled.

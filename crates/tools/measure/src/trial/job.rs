@@ -22,7 +22,7 @@ pub enum Direction {
     Echo,
 }
 
-/// The transport for the SDUs, as the client requests it.
+/// What carries the SDUs of a job, as the client requests it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Via {
@@ -60,7 +60,7 @@ pub enum Via {
     },
 }
 
-/// Parameters of one measurement.
+/// What one measurement sends, over what, how fast, and for how long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// The direction in which SDUs go.
@@ -103,8 +103,8 @@ pub enum Ending {
     Late,
 }
 
-/// Report of one side of a measurement. It has the fields of senders and of receivers; those that
-/// do not apply are zero.
+/// What one side of a measurement has sent and received. Senders and receivers use the same fields;
+/// those that do not apply are zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideReport {
     /// SDUs sent.
@@ -115,11 +115,11 @@ pub struct SideReport {
     pub received: u64,
     /// Bytes in the SDUs received.
     pub received_bytes: u64,
-    /// Bytes received after the first SDU, that is within `elapsed_ns`.
+    /// Bytes received after the first SDU, which are the bytes that arrived during `elapsed_ns`.
     pub timed_bytes: u64,
-    /// Time from the first SDU to the last, in nanoseconds.
+    /// Time from the first received SDU to the last, in nanoseconds.
     pub elapsed_ns: u64,
-    /// CPU time of the process over the measurement, in nanoseconds.
+    /// CPU time that the process of this side used during the measurement, in nanoseconds.
     pub cpu_ns: u64,
     /// SDUs whose content differs from what was sent.
     pub damaged: u64,

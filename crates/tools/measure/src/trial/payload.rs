@@ -9,8 +9,8 @@ const PATTERN_BYTES: usize = 251;
 /// Number of bytes compared at once.
 const CHECK_BYTES: usize = 64 * PATTERN_BYTES;
 
-/// A buffer that produces SDUs. For each SDU it writes the number only; the pattern is already
-/// there.
+/// Produces the SDUs of a sender in one buffer: for each SDU it writes only the number; the rest of
+/// the content is written once.
 #[derive(Debug)]
 pub struct Payload {
     pattern: Vec<u8>,

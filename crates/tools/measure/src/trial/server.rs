@@ -31,7 +31,7 @@ const BETWEEN_JOBS: Duration = Duration::from_secs(24 * 3600);
 /// Largest number of data flows that wait for their job; further ones are refused.
 const WAITING_FLOWS_MAX: usize = 64;
 
-/// An event that a server reports while it serves.
+/// What a server reports to its [`Listener`] while it serves.
 pub enum Event<'a> {
     /// A job begins.
     Begin(&'a Job),

@@ -8,7 +8,8 @@ use carina_client::{Error, Flow, Node};
 use crate::transport::TransportError;
 use crate::transport::error::Attempt;
 
-/// An application to reach, and the parameters of flows to it.
+/// The server of a measurement: its name, the node that reaches it, and the parameters of flows to
+/// it.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The node through which flows are allocated.
@@ -21,13 +22,13 @@ pub struct Target {
     pub dif: Option<DifName>,
     /// Flow specification.
     pub spec: FlowSpec,
-    /// How long to retry while the name is not registered yet, or the DIF not joined yet.
+    /// How long to retry while the server's name is not registered yet, or the DIF not joined yet.
     pub wait: Duration,
 }
 
 impl Target {
-    /// Allocates a flow. Retries a refusal for which [`may_succeed_later`] is true, for up to
-    /// `wait`.
+    /// Allocates a flow to the target. Blocks for up to `wait`, as long as refusals are temporary
+    /// ([`may_succeed_later`]).
     ///
     /// # Errors
     /// The node refuses for another reason, or still refuses at the end.

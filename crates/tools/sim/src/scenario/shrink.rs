@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::Scenario;
 use super::selection::{Numbers, Selection};
 
-/// Result of reducing a scenario.
+/// The smallest scenario that was found to fail in the same way.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// The smallest failing scenario that was found.

@@ -29,7 +29,7 @@ pub struct PlayedHost {
     pub owns: Host,
     /// Sum of the rates of all its links to other hosts, in bits per second.
     rate_bps: u64,
-    /// Its parts of networks, each with the time at which its nodes are up.
+    /// The host's parts of networks, each with the time at which its nodes are up.
     pub parts: BTreeMap<VnetId, (HostPart, Instant)>,
     /// Nodes whose machine has ended, each with the time at which it is up again.
     ended: BTreeMap<(VnetId, String), Instant>,
@@ -46,7 +46,7 @@ pub struct PlayedHost {
     moves: BTreeMap<u64, moves::Move>,
     /// Guests that the host has sent, and that the simulation has yet to deliver.
     sent: Vec<Sent>,
-    /// Number of guests that arrived by a move and were taken into service.
+    /// Number of guests that arrived here by a move and were then resumed.
     pub came: u64,
     /// The limits on nodes that the host reports to its provider.
     limits: Option<HostLimits>,
@@ -70,7 +70,7 @@ pub enum Death {
 }
 
 impl PlayedHost {
-    /// A host of a provider without any parts.
+    /// A host of a provider that has no parts of networks yet.
     #[must_use]
     pub fn new(owns: &Host, inventory: &Inventory) -> PlayedHost {
         let links = inventory.links.iter();
@@ -98,7 +98,8 @@ impl PlayedHost {
         }
     }
 
-    /// Takes the guests that are to be delivered to other hosts.
+    /// Removes and returns the guests that this host has sent, which the world delivers to other
+    /// hosts.
     pub fn take_sent(&mut self) -> Vec<Sent> {
         std::mem::take(&mut self.sent)
     }
@@ -162,7 +163,7 @@ impl PlayedHost {
         }
     }
 
-    /// Forgets orders older than ten minutes. Returns whether there were any.
+    /// Removes remembered orders older than ten minutes. Returns whether there were any.
     pub fn tidy(&mut self, now: Instant) -> bool {
         let kept = Duration::from_secs(600);
         let before = self.removed.len();

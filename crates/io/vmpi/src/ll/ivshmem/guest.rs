@@ -30,7 +30,7 @@ const PCI_ID: (&str, &str) = ("0x1af4", "0x1110");
 /// Offset of the doorbell register in BAR 0, from QEMU's `docs/specs/ivshmem-spec`.
 const DOORBELL: usize = 12;
 
-/// The ivshmem devices of this system, sorted by address.
+/// Finds the ivshmem devices of this system, sorted by PCI address.
 ///
 /// # Errors
 /// When sysfs cannot be read. A system without PCI has no devices.

@@ -150,34 +150,34 @@ impl HostPort {
         }
     }
 
-    /// The pid of the QEMU that uses the region; `None` if none does.
+    /// Returns the process id of the QEMU that uses the region; `None` if none does.
     pub fn qemu_pid(&self) -> Option<i32> {
         self.state.map(|state| state.qemu.pid)
     }
 
-    /// Size of the region in bytes.
+    /// Returns the size of the shared region in bytes.
     pub fn region_bytes(&self) -> usize {
         self.layout.region_bytes()
     }
 
-    /// Path of the socket on which QEMU may listen (`-chardev socket,server=on,wait=on`):
-    /// preferred.
+    /// Returns the path of the socket on which QEMU may listen (`-chardev
+    /// socket,server=on,wait=on`). Prefer it to [`HostPort::listen_socket`].
     pub fn qemu_socket(&self) -> &Path {
         &self.paths.qemu
     }
 
-    /// Path of the socket to which QEMU may connect.
+    /// Returns the path of the socket to which QEMU may connect.
     pub fn listen_socket(&self) -> &Path {
         &self.paths.listen
     }
 
-    /// Number of connections that the port refused or closed because the other end did not behave
-    /// like QEMU.
+    /// Returns the number of connections that the port refused or closed because the other end did
+    /// not behave like QEMU.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Removes region, state and sockets, for a VM that is not to attach again.
+    /// Removes the region, the state and the sockets, for a VM that is not to attach again.
     pub fn destroy(self) {
         self.shared.set_detached();
         for path in [&self.paths.region, &self.paths.listen, &self.paths.qemu] {

@@ -110,27 +110,28 @@ impl HostPort {
         self.watch(state);
     }
 
-    /// The pid of the QEMU that is connected, or was connected and still runs; `None` if none does.
+    /// Returns the process id of the QEMU that is connected, or was connected and still runs;
+    /// `None` if none does.
     pub fn qemu_pid(&self) -> Option<i32> {
         self.state.map(|state| state.qemu.pid)
     }
 
-    /// Four times the size of a pipe, in bytes.
+    /// Returns four times the size of a pipe, in bytes.
     pub fn region_bytes(&self) -> usize {
         self.layout.region_bytes()
     }
 
-    /// Path of the socket on which QEMU listens or this end listens.
+    /// Returns the path of the socket on which QEMU listens, or this end.
     pub fn qemu_socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Path of the socket on which this end listens; `None` if QEMU listens.
+    /// Returns the path of the socket on which this end listens; `None` if QEMU listens.
     pub fn listen_socket(&self) -> Option<&Path> {
         (self.role == Role::Server).then_some(&*self.socket)
     }
 
-    /// Removes state and sockets, for a VM that is not to attach again.
+    /// Removes the state and the sockets of the port, for a VM that is not to attach again.
     pub fn destroy(self) {
         self.state_file.remove();
         remove_file(&self.socket);

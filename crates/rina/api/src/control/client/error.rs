@@ -12,7 +12,7 @@ use crate::ErrorBody;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// No node answers on the socket.
+    /// The client cannot connect to the socket: no node serves it.
     #[error(
         "no {} answers on {}: {source}{}",
         server.name, path.display(), advice(server, source)
@@ -66,7 +66,7 @@ pub enum ClientError {
     },
 }
 
-/// The program that serves a socket, as error messages name it.
+/// What error messages of a client call the program that serves the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
     /// What the program is called, such as `node`.
@@ -76,7 +76,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The node, started by `carina node`.
+    /// The node: messages call it so and advise to start `carina node`.
     pub const NODE: Server = Server {
         name: "node",
         command: "carina node",

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 /// Longest body that is accepted, in bytes.
 pub(crate) const REPLY_BYTES_MAX: usize = 16 << 20;
 
-/// The type of an answer that is a stream: a JSON document on each line.
+/// Content type of an answer that is a stream: each line is a JSON document.
 pub const LINES: &str = "application/x-ndjson";
 
 /// Longest line of a stream, in bytes.
@@ -46,13 +46,14 @@ struct Head {
     is_lines: bool,
 }
 
-/// An answer to a request for a stream.
+/// How a server answered a request for a stream: with lines, or with a whole body.
 #[derive(Debug)]
 pub enum StreamReply {
-    /// A stream: its lines were handed over, to its end or as far as they were wanted.
+    /// A stream of lines. All were passed to the caller, to the end of the stream or until the
+    /// caller asked for no more.
     Lines,
-    /// The status and the body of another answer: a refusal, or that of a server which does not
-    /// stream.
+    /// The status and the body of an answer that is not a stream: a refusal, or the answer of a
+    /// server that does not stream.
     Whole(u16, Vec<u8>),
 }
 
@@ -65,8 +66,9 @@ pub fn read_reply(reader: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
     Ok((head.status, read_body(reader, head.framing)?))
 }
 
-/// Reads an answer that is a stream of lines ([`LINES`]) of any number, and hands over each without
-/// its end until `on_line` wants no more.
+/// Reads an answer and, if it is a stream ([`LINES`]), calls `on_line` with each line, without the
+/// end of the line. A stream may have any number of lines. Stops when `on_line` returns
+/// [`ControlFlow::Break`].
 ///
 /// # Errors
 /// As of [`read_reply`]; a line is longer than `STREAM_LINE_BYTES_MAX`.
