@@ -153,7 +153,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Closes this end. Returns how many of the values that nobody can receive any more it dropped.
+    /// Closes this end. Returns how many values it dropped because no end can receive them.
     /// The result is 0 while the other end is open, because that end may still receive them.
     pub fn close(mut self) -> usize {
         self.is_open = false;

@@ -87,7 +87,7 @@ pub trait DriverRing {
     /// call.
     fn wants_kick(&mut self) -> bool;
 
-    /// Takes the next chain that the device has returned; `None` if there is none.
+    /// Takes the next chain that the device has returned, or `None`.
     ///
     /// # Errors
     /// The device broke the rules. The ring must not be used again.

@@ -15,7 +15,7 @@ pub enum Stream {
 pub trait Sink {
     /// Receives a piece of at most [`PIECE_BYTES`] bytes. May block while its reader is slow, until
     /// `is_over` returns true, which means that the command should end. Returns
-    /// [`ControlFlow::Break`] when nobody reads the output any more.
+    /// [`ControlFlow::Break`] when the reader of the output has gone away.
     fn take(&mut self, stream: Stream, piece: &[u8], is_over: &dyn Fn() -> bool)
     -> ControlFlow<()>;
 }

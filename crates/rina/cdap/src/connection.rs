@@ -281,7 +281,7 @@ impl Connection {
         }
     }
 
-    /// Returns the next request of this side that will not be answered; `None` if there is none.
+    /// Returns the next request of this side that will not be answered, or `None`.
     pub fn poll_lost(&mut self) -> Option<Lost> {
         self.lost.pop_front()
     }

@@ -64,7 +64,7 @@ pub enum NodeError {
         /// The error with its line and the valid alternative.
         error: ErrorBody,
     },
-    /// The node ended although nobody stopped it; its log has the reason.
+    /// The node ended although no command stopped it; its log has the reason.
     #[error("the node ended without being asked to")]
     Ended,
 }

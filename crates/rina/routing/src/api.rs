@@ -77,7 +77,7 @@ pub trait Routing: Send {
     #[must_use]
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Returns the next message and the neighbour to send it to; `None` if there is none.
+    /// Returns the next message and the neighbour to send it to, or `None`.
     /// Neighbours are served in turn. Objects are batched; objects not fetched yet are replaced by
     /// newer versions.
     #[must_use]

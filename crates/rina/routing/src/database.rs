@@ -232,7 +232,7 @@ impl Database {
         due.into_iter().map(|(to, ..)| to).collect()
     }
 
-    /// Returns when the next object of this member must be renewed; `None` if there is none.
+    /// Returns when the next object of this member must be renewed, or `None`.
     pub fn refresh_due(&self) -> Option<Instant> {
         self.objects
             .range((self.own, 0)..=(self.own, Address::MAX))
@@ -266,8 +266,8 @@ impl Database {
         old
     }
 
-    /// Returns the object with this key, with its age at `now`, as it is sent to neighbours; `None`
-    /// if there is none.
+    /// Returns the object with this key, with its age at `now`, as it is sent to neighbours, or
+    /// `None`.
     pub fn object(&self, now: Instant, key: (Address, Address)) -> Option<FlowState> {
         let object = self.objects.get(&key)?;
         let origin = self.origins.get(&key.0)?;

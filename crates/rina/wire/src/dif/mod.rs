@@ -201,7 +201,7 @@ impl Dialect {
         }
     }
 
-    /// Returns the dialect with this name in configurations; `None` if there is none.
+    /// Returns the dialect with this name in configurations, or `None`.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Dialect> {
         Dialect::ALL

@@ -9,6 +9,7 @@ use crate::host_part::VnetId;
 use crate::message::{PartEnd, PartNode, Reason, ReasonCode};
 use crate::pip::Pip;
 use crate::pip::books::Made;
+use crate::pip::inventory::Host;
 use crate::pip::placing::{self, Laid, Taken};
 use crate::pip::repointing::outer_ends;
 use crate::store::Store;
@@ -190,34 +191,7 @@ impl<S: Store> Pip<S> {
             let words = format!("host {to}: {error}");
             return refusal(ReasonCode::Impossible, words);
         }
-        if !wanted.location.is_empty() && !wanted.location.contains(&host.location) {
-            let words = format!(
-                "node {node} must not be in location {}, where host {to} is",
-                host.location
-            );
-            return refusal(ReasonCode::Impossible, words);
-        }
-        let mut labels = wanted.labels.iter();
-        if let Some((key, value)) = labels.find(|(key, value)| host.labels.get(*key) != Some(value))
-        {
-            let words =
-                format!("node {node} needs a host with {key}={value}, which host {to} lacks");
-            return refusal(ReasonCode::Impossible, words);
-        }
-        let is_there = |name: &String| laid.placement.hosts.get(name).is_some_and(|it| it == to);
-        let mut all = laid.part.nodes.iter();
-        let apart = all.find(|it| {
-            let name = &it.node.name;
-            let is_apart = wanted.apart_from.contains(name) || it.apart_from.contains(node);
-            is_apart && is_there(name)
-        });
-        if let Some(other) = apart {
-            let words = format!(
-                "node {node} must not be on the same host as {}",
-                other.node.name
-            );
-            return refusal(ReasonCode::Impossible, words);
-        }
+        check_placement(laid, wanted, to, host)?;
         let said = self.report_of(to).map(|(_, said)| said);
         if said.is_none_or(|said| said.moves_at.is_none()) {
             let words = format!(
@@ -227,6 +201,40 @@ impl<S: Store> Pip<S> {
         }
         Ok(())
     }
+}
+
+/// Checks host `to` against the location, the labels and the separations that the document wants
+/// for the node.
+fn check_placement(laid: &Laid, wanted: &PartNode, to: &str, host: &Host) -> Result<(), Reason> {
+    let refused = |words: String| Err(Reason::new(ReasonCode::Impossible, words));
+    let node = &wanted.node.name;
+    if !wanted.location.is_empty() && !wanted.location.contains(&host.location) {
+        let words = format!(
+            "node {node} must not be in location {}, where host {to} is",
+            host.location
+        );
+        return refused(words);
+    }
+    let mut labels = wanted.labels.iter();
+    if let Some((key, value)) = labels.find(|(key, value)| host.labels.get(*key) != Some(value)) {
+        let words = format!("node {node} needs a host with {key}={value}, which host {to} lacks");
+        return refused(words);
+    }
+    let is_there = |name: &String| laid.placement.hosts.get(name).is_some_and(|it| it == to);
+    let mut all = laid.part.nodes.iter();
+    let apart = all.find(|it| {
+        let name = &it.node.name;
+        let is_apart = wanted.apart_from.contains(name) || it.apart_from.contains(node);
+        is_apart && is_there(name)
+    });
+    if let Some(other) = apart {
+        let words = format!(
+            "node {node} must not be on the same host as {}",
+            other.node.name
+        );
+        return refused(words);
+    }
+    Ok(())
 }
 
 /// Why a node can never move from its host; `None` if it can.
