@@ -66,7 +66,7 @@ pub struct CapturedFrames {
     pub first_skipped: Option<(u64, NoFrame)>,
     /// Number of packets that got an Ethernet header with MAC addresses of [`Stations`].
     pub given_stations: u64,
-    /// Link type of the first packet that got such a header; `None` if there is none.
+    /// Link type of the first packet that got such a header; `None` if no packet did.
     pub first_given: Option<LinkType>,
     /// Set if the file ends within a packet or block: describes the incomplete end.
     pub cut: Option<CaptureError>,
