@@ -281,7 +281,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Creates a namespace.
+    /// Creates a network namespace with this name, which is removed when the value is dropped.
     ///
     /// # Errors
     /// `ip` is missing or fails.

@@ -184,7 +184,8 @@ fn send_state(qmp: &mut Qmp, running: &Running, state: &[u8]) -> Result<()> {
 }
 
 const RESTORE_LIMIT: Duration = Duration::from_secs(60);
-/// The limit includes the machine's own commands.
+/// Time limit for a clone to take its identity, including the machine's own commands.
 const IDENTITY_LIMIT: Duration = Duration::from_secs(180);
-/// An emulated guest that needs longer than this is of no use in a pool.
+/// Time limit for the rehearsal of a pool's clone; a guest that needs longer is of no use in a
+/// pool.
 const REHEARSAL_LIMIT: Duration = Duration::from_secs(60);

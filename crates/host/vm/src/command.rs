@@ -56,8 +56,8 @@ impl Output {
     }
 }
 
-/// When a command is killed if it has not ended by itself: at a time limit, or when no thread waits
-/// for it any more.
+/// When a command is killed if it has not ended by itself: at a time limit, or when its result is
+/// no longer needed.
 #[derive(Debug, Clone, Copy)]
 pub struct Until<'a> {
     /// Longest duration of the command.
@@ -68,7 +68,7 @@ pub struct Until<'a> {
 }
 
 impl Until<'_> {
-    /// Why a command that began at `begin` must not run on.
+    /// Why a command that began at `begin` must be killed now; `None` if it may continue.
     pub(crate) fn finish(&self, begin: Instant) -> Option<Finish> {
         if self.is_cancelled.load(Ordering::Acquire) {
             Some(Finish::Cancelled)
@@ -129,7 +129,8 @@ pub fn run_piped(
     })
 }
 
-/// Hands over what a command writes until it has ended, or is to end; the status is still unknown.
+/// Hands the output of a command to the sink until the command has ended or must be killed. The
+/// exit status in the result is not the real one; the caller waits for the process.
 fn relay(
     child: &Child,
     files: &mut [Option<File>; 2],
@@ -140,8 +141,8 @@ fn relay(
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let is_over = || until.finish(begin).is_some();
     let mut buffer = vec![0; PIECE_BYTES];
-    // Once it has ended: what it has written and is not taken yet. What a process in the background
-    // writes after that comes behind.
+    // Once the command has ended: how many bytes of each output are still to be read. What a
+    // process in the background writes later comes after these bytes.
     let mut left: Option<[usize; 2]> = None;
     loop {
         if let Some(finish) = until.finish(begin) {
@@ -176,13 +177,14 @@ fn relay(
     }
 }
 
-/// Bytes that wait in a pipe.
+/// Number of bytes in a pipe that can be read.
 fn unread(file: &Option<File>) -> usize {
     let bytes = file.as_ref().and_then(|it| ioctl_fionread(it).ok());
     usize::try_from(bytes.unwrap_or_default()).unwrap_or(usize::MAX)
 }
 
-/// Waits a little for a command: whether it has ended, and which of its outputs can be read.
+/// Waits for at most [`LOOK`] until a command has ended or written something. Returns whether it
+/// has ended, and which of its outputs can be read.
 fn look(process: &OwnedFd, files: &[Option<File>; 2]) -> io::Result<(bool, [bool; 2])> {
     let mut polled = vec![PollFd::new(process, PollFlags::IN)];
     for file in files.iter().flatten() {
@@ -203,11 +205,12 @@ fn look(process: &OwnedFd, files: &[Option<File>; 2]) -> io::Result<(bool, [bool
 }
 
 fn kill_group(child: &Child) {
-    // It may have ended at this very moment; it is not waited for yet, so the number is its own.
+    // The child may have ended just now, but it was not waited for yet, so no other process has its
+    // number.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
 }
 
-/// Reads a pipe to its end on a thread, so that what writes there does not fail.
+/// Reads a pipe to its end on a thread, so that processes that still write to it do not fail.
 fn discard(mut file: File) {
     let thread = std::thread::Builder::new().name("discards".to_owned());
     // Without a thread the pipe is closed, and what writes there ends.
@@ -220,7 +223,7 @@ fn status_of(status: ExitStatus) -> i32 {
 }
 
 const SIGNALLED: i32 = 128;
-/// Between two looks at whether a command is to end.
+/// Time between two checks whether a command must be killed.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-/// An archive under construction.
+/// A cpio archive in memory to which files are added; [`Archive::finish`] returns its bytes.
 #[derive(Debug, Default, Clone)]
 pub struct Archive {
     bytes: Vec<u8>,

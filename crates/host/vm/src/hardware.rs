@@ -34,7 +34,7 @@ pub struct Hardware {
     pub cards: Vec<Card>,
 }
 
-/// A network card of a machine.
+/// A network card as the guest sees it: number, port and MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {

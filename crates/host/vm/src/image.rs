@@ -22,7 +22,7 @@ pub fn guest_program(own: &Path) -> PathBuf {
     if path.is_file() { path } else { own.to_owned() }
 }
 
-/// The contents of a guest's image.
+/// The files and modules that a guest's image will contain; [`Image::build`] builds it.
 #[derive(Debug, Clone, Default)]
 pub struct Image {
     files: Vec<(String, u32, Vec<u8>)>,

@@ -278,7 +278,7 @@ pub fn resume_guest(record: &Record) -> Result<()> {
     Qmp::connect(&record.qmp, LIMIT)?.resume()
 }
 
-/// Pauses a guest.
+/// Pauses the processors of a running guest.
 ///
 /// # Errors
 ///

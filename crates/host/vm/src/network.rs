@@ -39,7 +39,7 @@ impl Model {
     }
 }
 
-/// The host's end of a card.
+/// What a card is plugged into on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
     /// A tap interface that already exists and that the caller may open.

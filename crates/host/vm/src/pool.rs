@@ -196,7 +196,7 @@ fn keep(shelf: &Shelf, kind: &Machine, size: usize, cache: &Cache, templates: &T
 }
 
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long after the last clone was taken another one is created.
+/// How long after a clone was taken the pool creates another one.
 const REST: Duration = Duration::from_secs(1);
-/// The wait ends when something changes.
+/// Longest wait of a pool in which nothing changes; a change ends the wait.
 const FOREVER: Duration = Duration::from_secs(86_400);

@@ -58,11 +58,11 @@ pub fn shell_words(words: &[impl AsRef<str>]) -> String {
 pub struct Shell {
     port: Arc<Port>,
     next: AtomicU64,
-    /// The guest's agent has said that it streams.
+    /// Whether the guest's agent has reported that it can stream output.
     streams: AtomicBool,
 }
 
-/// What calls share with the thread that reads.
+/// What calls share with the thread that reads the port.
 #[derive(Debug)]
 struct Port {
     writer: Mutex<UnixStream>,
@@ -89,7 +89,7 @@ pub enum NoAnswer {
 }
 
 impl NoAnswer {
-    /// What is wrong with the guest, where that is not its silence.
+    /// What is wrong with the guest's answer, as text; `None` if the guest is only silent.
     pub(crate) fn fault(self) -> Option<String> {
         match self {
             NoAnswer::Overrun => Some("sends more output than the host has granted".to_owned()),
@@ -221,8 +221,8 @@ impl Shell {
         })
     }
 
-    /// Makes an identifier that no other connection uses, and a place for its answer, with room for
-    /// so many bytes of pieces.
+    /// Creates a call with an identifier that no other connection uses, and with room for `room`
+    /// bytes of pieces. `None` if the port is closed.
     fn expect(&self, room: usize) -> Option<(String, Arc<Call>)> {
         let (id, call) = (self.number(), Arc::new(Call::new(room)));
         let mut waiting = lock(&self.port.waiting);
@@ -275,7 +275,7 @@ impl Port {
         Ok(())
     }
 
-    /// Reads the port to its end and hands each message to the call that waits for it. It never
+    /// Reads the port to its end, and passes each message to the call that waits for it. Never
     /// waits for a call, so that no call delays another.
     fn dispatch(&self, mut reader: UnixStream) {
         let mut decoder = Decoder::new();
@@ -313,7 +313,8 @@ impl Port {
         }
     }
 
-    /// Tells the guest of calls that stream and still wait.
+    /// Sends a `PING` for each call that streams and still waits, so that the guest does not end
+    /// its command.
     fn keep(&self) {
         let due: Vec<String> = {
             let waiting = lock(&self.waiting);

@@ -233,7 +233,7 @@ fn power_off(record: &Record, grace: Duration) {
     }
 }
 
-/// Kills a machine and removes its files. A machine that has already ended is no error.
+/// Kills a machine and removes its files. A machine that has already ended is not an error.
 ///
 /// A QEMU that ends by itself removes its sockets under the names that it gave them. After an
 /// [adoption](crate::Running::adopt), these names may belong to another machine; a killed QEMU

@@ -24,7 +24,7 @@ use crate::lock::{Lock, Mode};
 use crate::machine::Machine;
 use entry::Entry;
 
-/// A directory of templates.
+/// The directory in which the templates of a user are kept, with a bound for their total size.
 #[derive(Debug, Clone)]
 pub struct Templates {
     root: PathBuf,
@@ -54,8 +54,7 @@ impl Template {
         &self.state
     }
 
-    /// Whether all of its memory is unchanged. The check reads the whole memory, so it takes a
-    /// while.
+    /// Whether the template's whole memory file is unchanged. Reads all of it, which takes a while.
     pub(crate) fn is_whole(&self) -> bool {
         self.entry.memory_is_whole()
     }

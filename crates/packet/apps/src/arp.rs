@@ -58,7 +58,7 @@ struct Counters {
     next_hop: NextHopCounters,
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `arp` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum ArpError {
     #[error("next = {0}: must differ from address")]

@@ -70,7 +70,7 @@ struct Counters {
     displaced: Counter,
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `bridge` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum BridgeError {
     #[error("age_s = {0}: must be 10 to 1000000")]

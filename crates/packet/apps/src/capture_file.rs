@@ -53,7 +53,7 @@ impl FrameList {
     }
 }
 
-/// The contents of a capture file.
+/// The Ethernet frames of a capture file, and what the file contains besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturedFrames {
     /// The Ethernet frames.
@@ -66,7 +66,7 @@ pub struct CapturedFrames {
     pub first_skipped: Option<(u64, NoFrame)>,
     /// Number of packets that got an Ethernet header with MAC addresses of [`Stations`].
     pub given_stations: u64,
-    /// Link type of the first of these packets.
+    /// Link type of the first packet that got such a header; `None` if no packet did.
     pub first_given: Option<LinkType>,
     /// Set if the file ends within a packet or block: describes the incomplete end.
     pub cut: Option<CaptureError>,

@@ -98,7 +98,7 @@ pub struct Esp {
     arp: Counter,
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `esp` or `esp_tunnel` is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EspError {
     #[error("{name} = {spi}: must be 256 to 4294967295 (RFC 4303 reserves 0 to 255)")]

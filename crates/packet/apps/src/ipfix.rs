@@ -75,7 +75,7 @@ pub struct IpfixConfig {
     /// Length of the longest IP packet to the collector, in bytes.
     #[serde(default = "mtu")]
     pub mtu: u16,
-    /// The observation domain.
+    /// Number of the observation domain, which messages carry. (RFC 7011 §3.1)
     #[serde(default = "domain")]
     pub domain: u32,
     /// Seconds without a packet after which a flow ends.
@@ -121,7 +121,7 @@ fn template_refresh() -> u32 {
     600
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `ipfix` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum IpfixError {
     #[error("address of the collector: {0}")]

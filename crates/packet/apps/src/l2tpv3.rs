@@ -90,7 +90,7 @@ pub struct L2tpv3 {
     cookie: [u8; 8],
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `l2tpv3` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum TunnelError {
     #[error("{name} = 0: must be 1 to 4294967295; session 0 is reserved for control messages")]

@@ -39,12 +39,12 @@ use crate::vlan::{Tag, pop_tag, push_tag, vlan_of};
 pub struct MacMuxConfig {
     /// The ports, without the uplink.
     pub ports: Vec<MuxPort>,
-    /// Type of the tags (TPID).
+    /// Type (TPID) of the VLAN tags at the uplink, 0x8100 or 0x88a8.
     #[serde(default = "customer")]
     pub tpid: u16,
 }
 
-/// A port of a `mac_mux`.
+/// A port of the app `mac_mux`, with the station and the VLAN behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MuxPort {
@@ -72,7 +72,7 @@ impl Default for MacMuxConfig {
 /// The name of the port to the uplink.
 pub const UPLINK: &str = "uplink";
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `mac_mux` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum MacMuxError {
     #[error("port {0}: two ports have this name")]

@@ -58,7 +58,7 @@ struct Counters {
     invalid: Counter,
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `nd` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum NdError {
     #[error("{name} = {address}: must be the address of one station")]

@@ -22,7 +22,7 @@ pub const PORTS: PortList = PortList::Named(&[Port::new("south"), Port::optional
 /// A next hop, and what is known of its MAC address.
 pub struct NextHop(State);
 
-/// Counters of frames to the next hop.
+/// Counters of an app with a next hop: addresses learned, and frames dropped.
 pub struct NextHopCounters {
     /// How often the next hop's MAC address was learned.
     pub resolved: Counter,
@@ -72,7 +72,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// An answer with this MAC address.
+    /// What an answer to a request of this station tells: the next hop has this MAC address.
     #[must_use]
     pub fn answer(mac: [u8; 6]) -> Heard {
         Heard {
@@ -109,7 +109,7 @@ impl NextHop {
         })
     }
 
-    /// The MAC address, if known.
+    /// The next hop's MAC address; `None` while it is unknown.
     #[must_use]
     #[inline]
     pub fn mac(&self) -> Option<[u8; 6]> {

@@ -30,7 +30,7 @@ pub struct Outer {
     protocol: u8,
 }
 
-/// The configuration of [`Outer`].
+/// The addresses and the hop limit from which the outer headers of a tunnel are made ([`Outer`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// IP address of this end.

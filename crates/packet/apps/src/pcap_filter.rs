@@ -86,7 +86,7 @@ impl Default for StateConfig {
     }
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `pcap_filter` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum PcapFilterError {
     #[error("{name}: {error}")]

@@ -70,7 +70,7 @@ pub struct PcapRead {
     _not_ethernet: Counter,
 }
 
-/// Why the app cannot be made.
+/// Why the app `pcap_read` cannot be made.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
     #[error("{file}: {error}")]

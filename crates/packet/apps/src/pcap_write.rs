@@ -55,7 +55,7 @@ pub struct PcapWrite {
     errors: Counter,
 }
 
-/// Why the app cannot be made.
+/// Why the app `pcap_write` cannot be made.
 #[derive(Debug, thiserror::Error)]
 enum WriteError {
     #[error("{file}: {error}")]

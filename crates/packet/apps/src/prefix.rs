@@ -53,9 +53,9 @@ pub struct Prefix<A> {
     bits: u8,
 }
 
-/// An IPv4 prefix.
+/// An IPv4 prefix, such as `10.0.0.0/8`.
 pub type Prefix4 = Prefix<Ipv4Addr>;
-/// An IPv6 prefix.
+/// An IPv6 prefix, such as `fd00::/8`.
 pub type Prefix6 = Prefix<Ipv6Addr>;
 
 /// Why a text is not a valid prefix.

@@ -39,7 +39,7 @@ pub struct RateLimiter {
     dropped_bytes: Counter,
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `rate_limiter` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum RateError {
     #[error("bits_per_second = {0}: must be 1 to {MAX}")]

@@ -13,10 +13,10 @@ use carina_time::{Duration, Instant};
 
 use crate::congestion::{CE, NOT_ECT};
 
-/// Limits of reassembly.
+/// Limits of memory and time for the reassembly of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Most incomplete packets.
+    /// Most packets that are incomplete at the same time.
     pub packets: usize,
     /// Most fragments of one packet.
     pub fragments: usize,
@@ -114,7 +114,7 @@ struct Packet<K> {
 }
 
 impl<K: Copy + Eq + Hash> Reassembly<K> {
-    /// Starts with no packets.
+    /// Makes a reassembly with these limits and without fragments.
     #[must_use]
     pub fn new(bounds: Bounds) -> Reassembly<K> {
         Reassembly {

@@ -28,7 +28,7 @@ use crate::router::{Route, Routed, RouterConfig};
 /// The configuration of the app `route4`, which sends IPv4 packets to the output of the longest
 /// prefix that matches their destination.
 pub type Route4Config = RouterConfig<Ipv4Addr>;
-/// An IPv4 route.
+/// A route of the app `route4`: an IPv4 prefix and an output.
 pub type Route4 = Route<Ipv4Addr>;
 
 impl Routed for Ipv4Addr {

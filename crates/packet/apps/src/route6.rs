@@ -28,7 +28,7 @@ use crate::router::{Route, Routed, RouterConfig};
 /// The configuration of the app `route6`, which sends IPv6 packets to the output of the longest
 /// prefix that matches their destination.
 pub type Route6Config = RouterConfig<Ipv6Addr>;
-/// An IPv6 route.
+/// A route of the app `route6`: an IPv6 prefix and an output.
 pub type Route6 = Route<Ipv6Addr>;
 
 impl Routed for Ipv6Addr {

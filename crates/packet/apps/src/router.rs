@@ -13,7 +13,7 @@ use crate::prefix::{Address, Prefix};
 use crate::route_lines::read_lines;
 use crate::route_outputs::{OTHER, RouteCounters, RouteOutputs};
 
-/// An IP version that can be routed.
+/// An IP version for which there is a routing table, and so an app `route4` or `route6`.
 pub trait Routed: Address {
     /// Name of the kind of app.
     const KIND: &'static str;
@@ -48,13 +48,13 @@ pub struct RouterConfig<A> {
     pub file: Option<PathBuf>,
 }
 
-/// A route of a router.
+/// A route of the app `route4` or `route6`: packets to a prefix leave at an output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "A: Address")]
 pub struct Route<A> {
-    /// The destinations of the route.
+    /// The destination addresses of the route.
     pub prefix: Prefix<A>,
-    /// Name of the output.
+    /// Name of the app's output to which the packets go.
     pub output: String,
 }
 

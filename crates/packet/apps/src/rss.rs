@@ -45,7 +45,7 @@ pub struct ClassConfig {
     pub filter: Option<String>,
     /// VLANs of the frames of this class; `None` accepts all.
     pub vlans: Option<Vec<u16>>,
-    /// Names of the outputs, and their weights.
+    /// Weight of each output, by the output's name: its share of the class's flows.
     pub outputs: BTreeMap<String, u16>,
     /// Whether frames of one flow, or frames between two addresses, go to the same output.
     #[serde(default)]
@@ -66,7 +66,7 @@ pub enum RssBy {
     Addresses,
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `rss` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum RssError {
     #[error(

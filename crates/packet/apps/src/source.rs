@@ -54,7 +54,7 @@ pub struct Source {
     since: Option<(Instant, u64)>,
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `source` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum SourceError {
     #[error("size = {0}: must be {min} to {max} bytes", min = SIZES.start(), max = SIZES.end())]

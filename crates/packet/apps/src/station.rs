@@ -10,7 +10,7 @@ use carina_wire::neighbour::{Neighbour, NeighbourKind, group_mac, solicited_node
 
 use crate::next_hop::Heard;
 
-/// A station with an IPv4 address.
+/// A station with an IPv4 address: answers ARP for it, and asks for its next hop by ARP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Station4 {
     /// The station's MAC address.
@@ -56,7 +56,8 @@ impl Station4 {
     }
 }
 
-/// A station with an IPv6 address.
+/// A station with an IPv6 address: answers neighbour solicitations for it, and solicits its next
+/// hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Station6 {
     /// The station's MAC address.

@@ -51,7 +51,7 @@ pub struct TunnelMuxConfig {
     pub gateway: Option<Gateway>,
 }
 
-/// A tunnel of a `tunnel_mux`.
+/// A tunnel that shares the interface of the app `tunnel_mux`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MuxTunnel {
@@ -68,7 +68,7 @@ pub struct MuxTunnel {
     pub tag: u32,
 }
 
-/// A tunnel protocol.
+/// A tunnel protocol whose packets the app `tunnel_mux` recognises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MuxCarrier {
@@ -105,7 +105,7 @@ impl Gateway {
 /// The name of the port to the interface.
 pub const WIRE: &str = "wire";
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `tunnel_mux` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum TunnelMuxError {
     #[error("tunnel {0}: two tunnels have this name")]

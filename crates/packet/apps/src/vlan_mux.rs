@@ -23,7 +23,7 @@ use crate::vlan::{Tag, pop_tag, push_tag, vlan_of};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VlanMuxConfig {
-    /// Type of the tags (TPID).
+    /// Type (TPID) of the VLAN tags at the trunk, 0x8100 or 0x88a8.
     pub tpid: u16,
 }
 

@@ -21,10 +21,10 @@ use crate::vlan::{Tag, TagError, push_tag};
 pub struct VlanTagConfig {
     /// VLAN of the tag; 0 marks a priority only.
     pub vlan: u16,
-    /// Priority of the tag.
+    /// Priority in the tag, 0 to 7.
     #[serde(default)]
     pub priority: u8,
-    /// Type of the tag (TPID).
+    /// Type (TPID) of the tag, 0x8100 or 0x88a8.
     #[serde(default = "customer")]
     pub tpid: u16,
 }

@@ -21,7 +21,7 @@ use crate::vlan::{Tag, pop_tag, vlan_of};
 pub struct VlanUntagConfig {
     /// VLAN of the tag to remove.
     pub vlan: u16,
-    /// Type of the tag (TPID).
+    /// Type (TPID) of the tag to remove, 0x8100 or 0x88a8.
     #[serde(default = "customer")]
     pub tpid: u16,
 }

@@ -78,7 +78,7 @@ impl Filter {
         self.program.run(frame)
     }
 
-    /// The compiled program.
+    /// The instructions into which the filter was compiled.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program

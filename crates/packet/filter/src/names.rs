@@ -126,7 +126,7 @@ pub(crate) fn constant(word: &str) -> Option<u32> {
         .map(|(_, value)| *value)
 }
 
-/// The name of a port.
+/// A name that filters can use for a port number, such as `http`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
     /// The service's name.

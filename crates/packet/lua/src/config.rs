@@ -151,7 +151,7 @@ impl LuaConfig {
         }
     }
 
-    /// Sets the CPU time that a call may take.
+    /// Sets the CPU time that one call of the script may take, in milliseconds.
     #[must_use]
     pub fn with_budget_ms(mut self, budget_ms: u64) -> LuaConfig {
         self.budget_ms = budget_ms;

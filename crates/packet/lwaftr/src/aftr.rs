@@ -319,7 +319,7 @@ impl Aftr {
         &mut self.out
     }
 
-    /// The AFTR's counters.
+    /// The counters of this worker.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters

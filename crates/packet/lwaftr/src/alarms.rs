@@ -53,7 +53,7 @@ pub struct StatusChange {
 pub struct Alarm {
     /// The name of the process that the alarm is about.
     pub resource: String,
-    /// The alarm's type.
+    /// The alarm's type, such as `arp-resolution`.
     pub alarm_type_id: String,
     /// Distinguishes alarms of one type; may be empty.
     pub alarm_type_qualifier: String,

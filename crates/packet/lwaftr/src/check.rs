@@ -24,7 +24,7 @@ use crate::file::Loaded;
 /// The frames of a capture file, each with its time since the first frame.
 pub type Frames = Vec<(Instant, Vec<u8>)>;
 
-/// The frames that arrive at the AFTR.
+/// The frames that arrive at the AFTR during a check, with their times.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     /// Frames from the Internet.
@@ -35,7 +35,7 @@ pub struct Inputs {
     pub is_stick: bool,
 }
 
-/// What the AFTR sent, and what it counted.
+/// The result of a check: the frames that the AFTR sent, and its counters.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// Frames towards the Internet.

@@ -18,7 +18,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The queues of all instances.
+    /// The queues of all instances, one after the other.
     pub fn queues(&self) -> impl Iterator<Item = &Queue> {
         self.instances.iter().flat_map(|instance| &instance.queues)
     }
@@ -49,9 +49,9 @@ pub struct Queue {
 /// The AFTR's own addresses on one side, and the next hop of that side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address<T> {
-    /// Own IP address.
+    /// The AFTR's own IP address.
     pub ip: T,
-    /// Own MAC address.
+    /// The AFTR's own MAC address.
     pub mac: Mac,
     /// VLAN of all frames; `None` for frames without a tag.
     pub vlan: Option<u16>,
@@ -73,7 +73,7 @@ pub enum NextHopAddress<T> {
 pub struct External {
     /// Length of the longest IPv4 packet that is sent, in bytes; at least [`External::MTU_MIN`].
     pub mtu: u16,
-    /// Settings that both sides have.
+    /// Filters, ICMP and reassembly of this side.
     pub side: Side,
 }
 
@@ -87,11 +87,11 @@ pub struct Internal {
     /// Whether the AFTR forwards packets between softwires directly, in place of sending them to
     /// the Internet (hairpinning).
     pub has_hairpinning: bool,
-    /// Settings that both sides have.
+    /// Filters, ICMP and reassembly of this side.
     pub side: Side,
 }
 
-/// Settings that both sides have.
+/// Settings that each side of an AFTR has: filters, ICMP and reassembly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
     /// Filter for frames that arrive, in the syntax of pcap-filter(7); others are dropped. `None`
@@ -103,9 +103,9 @@ pub struct Side {
     pub allows_icmp: bool,
     /// Whether the AFTR sends ICMP errors.
     pub sends_icmp_errors: bool,
-    /// Rate limit of these errors.
+    /// Rate limit of the ICMP errors that the AFTR sends.
     pub error_rate: ErrorRate,
-    /// Limits of fragment reassembly.
+    /// Limits for the reassembly of fragments that arrive on this side.
     pub reassembly: ReassemblyBounds,
 }
 
@@ -118,7 +118,7 @@ pub struct ErrorRate {
     pub period_s: u32,
 }
 
-/// Limits of fragment reassembly.
+/// How many packets may be in reassembly at a time, and of how many fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReassemblyBounds {
     /// Most fragments of one packet.

@@ -24,7 +24,7 @@ use crate::text::{Fault, ReadError, Reader, Statement};
 pub use self::compiled::{CompiledFileError, compile, is_compiled, read_compiled};
 pub use self::write::{write, write_softwire};
 
-/// The contents of a configuration file.
+/// What was read from a configuration file: configuration, binding table and warnings.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Everything but the binding table.

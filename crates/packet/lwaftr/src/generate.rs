@@ -9,7 +9,7 @@ use carina_wire::inet::{ETHERTYPE_IPV6, PROTOCOL_IPV4};
 use crate::link::ETHER;
 use crate::table::{PortSets, Softwire};
 
-/// Describes the softwires to generate.
+/// The softwires to generate: which addresses they have, and how many share each IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The first IPv4 address; the others follow it.

@@ -201,7 +201,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A limit with nothing used yet.
+    /// A limit of `rate`, of which nothing is used yet.
     #[must_use]
     pub fn new(rate: ErrorRate) -> Limit {
         Limit {

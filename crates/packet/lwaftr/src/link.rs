@@ -20,7 +20,7 @@ use crate::packet::set_identification;
 /// Length of an Ethernet header without VLAN tag, in bytes.
 pub const ETHER: usize = 14;
 
-/// One side of an AFTR.
+/// One side of an AFTR, external or internal: filters, fragments and sends its packets.
 pub struct Link {
     family: Family,
     mac: [u8; 6],
@@ -57,7 +57,7 @@ impl Family {
 /// The Ethernet settings of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ether {
-    /// Own MAC address.
+    /// The AFTR's own MAC address on this side.
     pub mac: Mac,
     /// VLAN of all frames; `None` for untagged frames.
     pub vlan: Option<u16>,
@@ -71,7 +71,7 @@ pub struct Leaving<'a> {
     pub out: &'a mut Vec<Frame>,
     /// Counts what is sent and dropped.
     pub counters: &'a mut Counters,
-    /// Memory for fragments.
+    /// Pool from which the frames of fragments are taken.
     pub pool: &'a Pool,
     /// Source of identifications for fragments.
     pub numbers: &'a mut Numbers,

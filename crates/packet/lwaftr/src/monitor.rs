@@ -10,7 +10,7 @@ use carina_wire::ipv6::Upper;
 
 use crate::link::ETHER;
 
-/// Which packets are copied.
+/// Which packets an AFTR copies to its mirror port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Monitor {
     /// No packet.
@@ -53,7 +53,7 @@ impl fmt::Display for Monitor {
 }
 
 impl Monitor {
-    /// Whether to copy a frame.
+    /// Whether to copy `frame` to the mirror port.
     #[must_use]
     pub fn wants(self, frame: &[u8]) -> bool {
         match self {

@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// A softwire: a port set of an IPv4 address, and the tunnel to the B4 that owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Softwire {
-    /// The IPv4 address.
+    /// The IPv4 address that the softwire's customer uses, alone or shared.
     pub ipv4: Ipv4Addr,
     /// The PSID of the port set.
     pub psid: u16,
@@ -121,7 +121,7 @@ pub enum TableError {
 /// Most softwires of a table.
 pub const SOFTWIRES_MAX: usize = 1 << 26;
 
-/// A binding table.
+/// A binding table: finds the softwire of an IPv4 address and port.
 #[derive(Clone, Debug)]
 pub struct Table {
     ranges: Vec<Range>,

@@ -17,7 +17,7 @@ pub struct Reader<'a> {
 /// One statement, without the contents of its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement<'a> {
-    /// The line on which it begins, from 1.
+    /// The line on which the statement begins, from 1.
     pub line: u32,
     /// The statement's first word.
     pub keyword: &'a str,
@@ -110,7 +110,7 @@ impl Fault {
 const DEPTH_MAX: u32 = 16;
 
 impl<'a> Reader<'a> {
-    /// Starts at the beginning of a text.
+    /// Makes a reader at the beginning of a text.
     #[must_use]
     pub fn new(text: &'a str) -> Reader<'a> {
         Reader {

@@ -29,12 +29,12 @@ pub use crate::destination::Destination;
 /// The ports of a forwarder, and how it forwards.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
-    /// The ports.
+    /// The ports between which frames are forwarded.
     pub ports: Vec<PortSpec>,
     /// Number of hops between input and output. Each hop swaps the MAC addresses and decrements the
     /// TTL or hop limit. With [`By::Route`] there is at least one.
     pub hops: usize,
-    /// How the output is chosen.
+    /// How the output port of a frame is chosen.
     pub by: By,
 }
 

@@ -97,7 +97,7 @@ pub struct TrafficPort {
 /// Values from the command line for what a file does not specify.
 #[derive(Clone, Debug)]
 pub struct Defaults {
-    /// The uplink, if the command line names one.
+    /// The uplink for a file that names none; `None` if the command line names none either.
     pub uplink: Option<PortApp>,
     /// Path of a port's socket; `%s` stands for the port's name.
     pub sockets: String,
@@ -114,7 +114,7 @@ impl Default for Defaults {
 }
 
 impl Defaults {
-    /// The socket of the port `name`.
+    /// Path of the socket of the port `name`, if the file gives none.
     #[must_use]
     pub fn socket(&self, name: &str) -> String {
         self.sockets.replace("%s", name)

@@ -50,7 +50,7 @@ use crate::offload::header_of;
 pub struct AfXdpConfig {
     /// Name of the interface.
     pub interface: String,
-    /// Number of the queue.
+    /// Number of the interface's queue whose frames the app takes, from 0.
     #[serde(default)]
     pub queue: u32,
 }

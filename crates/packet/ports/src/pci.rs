@@ -57,7 +57,7 @@ pub struct PciConfig {
     /// Number of descriptors per ring.
     #[serde(default = "ring")]
     pub ring: u16,
-    /// Number of ring pairs.
+    /// Number of ring pairs to use; the card distributes received frames over them.
     #[serde(default = "one")]
     pub queues: usize,
     /// Whether to receive frames for other stations too.
@@ -100,7 +100,7 @@ fn yes() -> bool {
     true
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `pci` is invalid.
 #[derive(Debug, thiserror::Error)]
 enum PciError {
     #[error("address = {0:?}: write a PCI address as 0000:00:04.0")]

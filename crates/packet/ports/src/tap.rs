@@ -46,7 +46,7 @@ pub(crate) mod device;
 pub struct TapConfig {
     /// Name of the interface.
     pub name: String,
-    /// MTU of the interface; `None` keeps its own.
+    /// MTU to set at the interface; `None` leaves the MTU that the interface has.
     #[serde(default)]
     pub mtu: Option<usize>,
     /// Whether frames keep missing checksums and pending segmentation as metadata.

@@ -38,7 +38,7 @@ use crate::tap::device::{Device, DeviceConfig, LOOK_EVERY, check_device, frame_b
 pub struct TunConfig {
     /// Name of the interface.
     pub name: String,
-    /// MTU of the interface; `None` keeps its own.
+    /// MTU to set at the interface; `None` leaves the MTU that the interface has.
     #[serde(default)]
     pub mtu: Option<usize>,
     /// Whether frames keep missing checksums and pending segmentation as metadata.

@@ -12,7 +12,7 @@ pub(crate) struct FileWatch {
 }
 
 impl FileWatch {
-    /// Starts to watch a file.
+    /// Starts to watch a file; changes count from now.
     #[must_use]
     pub(crate) fn new(file: &Path) -> FileWatch {
         FileWatch {

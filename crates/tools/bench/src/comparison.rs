@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::error::Result;
 use crate::failures::Failures;
 
-/// A system that a benchmark measures.
+/// A system that a benchmark measures: its name, and what carries its SDUs.
 #[derive(Debug, Clone)]
 pub struct System {
     /// Name of the system in the results.
@@ -25,7 +25,7 @@ pub struct System {
     pub transport: TransportSpec,
 }
 
-/// The transport for the SDUs of a system.
+/// What carries the SDUs of a measured system.
 #[derive(Debug, Clone)]
 pub enum TransportSpec {
     /// A flow. With a DIF, over that DIF, if several lead to the server.

@@ -87,7 +87,7 @@ fn notes(flows: usize, concurrent: usize, limit: u64) -> Vec<String> {
     ]
 }
 
-/// The results as a table.
+/// The results as a table, with a line for each metric.
 pub fn table(results: &Results) -> Table {
     let mut table = Table::new(["case", "system", "metric", "median", "lowest", "highest"]);
     for row in &results.rows {

@@ -42,7 +42,7 @@ pub struct Note {
     pub why: String,
 }
 
-/// A member of a normal DIF.
+/// A member of a normal DIF in the imported configuration.
 #[derive(Debug, Clone)]
 pub struct Member {
     /// Name of the IPCP.

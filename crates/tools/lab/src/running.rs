@@ -28,7 +28,7 @@ use crate::links;
 use crate::record::{AppRecord, LabDir, Labs, Record};
 use carina_topology::{Dif, Topology, Vm, node_config};
 
-/// Options for making a lab.
+/// What [`up`] needs beside the topology: names, directories, time limits and callbacks.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Name of the lab.
@@ -63,7 +63,8 @@ pub struct Running {
     is_detached: bool,
 }
 
-/// Makes the systems of a topology.
+/// Makes all systems, links, DIFs and applications of a topology, and returns when the applications
+/// have started.
 ///
 /// # Errors
 /// A part could not be made; the error contains the last lines of logs. What was made before is

@@ -108,7 +108,7 @@ impl TestGuest {
         DifName::new(hv_dif(Self::port(name, kind)?.as_str())).attempt("naming the DIF")
     }
 
-    /// The running machine.
+    /// The virtual machine in which the guest runs.
     pub fn machine(&self) -> &Running {
         &self.vm
     }

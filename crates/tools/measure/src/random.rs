@@ -2,7 +2,7 @@
 
 use carina_random::SplitMix;
 
-/// A random number generator.
+/// Draws random numbers for generated traffic; the same seed gives the same numbers.
 #[derive(Debug, Clone)]
 pub struct Random(SplitMix);
 

@@ -57,7 +57,7 @@ impl SequenceTracker {
         }
     }
 
-    /// The counts so far.
+    /// The counts of all SDUs that were noted so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }

@@ -78,7 +78,7 @@ pub struct Tally {
     pub reordered: u64,
 }
 
-/// One direction of a link.
+/// One direction of a link: when it is free again, and what has happened to its PDUs.
 #[derive(Clone, Debug, Default)]
 pub struct Pipe {
     /// Time in ns at which the last bit so far has been sent.
@@ -162,7 +162,7 @@ impl Pipe {
         self.tally.lost += 1;
     }
 
-    /// The counts so far.
+    /// What has happened so far to the PDUs of this direction.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.tally

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use carina_random::Random;
 
-/// Kind of random graph.
+/// How a random connected graph is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Every node has an edge to an earlier one.

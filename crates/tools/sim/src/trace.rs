@@ -38,7 +38,7 @@ impl Trace {
         }
     }
 
-    /// The hash so far.
+    /// The hash of all events so far.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash

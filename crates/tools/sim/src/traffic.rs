@@ -291,7 +291,7 @@ impl World {
         self.command(slot, Command::Deallocate { flow, reason });
     }
 
-    /// Deallocates the flows of all open sessions from the calling side.
+    /// Deallocates the flows of all open sessions, at both of their ends.
     pub fn close_all(&mut self) {
         for number in 0..self.sessions.len() {
             self.close(number, 0);

@@ -58,7 +58,7 @@ pub struct System {
     pub(crate) at: Position,
 }
 
-/// A virtual machine.
+/// The parameters of a virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Vm {
     /// The system to whose node the VM is attached, by the DIF `hv.NAME`.
@@ -100,7 +100,7 @@ pub struct LinkEnd {
     pub fault: Option<FaultSpec>,
 }
 
-/// A normal DIF.
+/// A normal DIF with its configuration and its members.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Dif {
     /// Name of the DIF.

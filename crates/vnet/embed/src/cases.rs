@@ -41,7 +41,7 @@ pub struct Case {
     pub arrivals: Vec<Arrival>,
 }
 
-/// A request with its times.
+/// A request of a case, with the time of its arrival and its lifetime.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     /// Time of arrival.
@@ -57,13 +57,13 @@ pub struct Arrival {
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// The time of `units` units.
+    /// Converts a time in the case's abstract unit of time; rounds down to a millionth of it.
     #[must_use]
     pub fn from_units(units: f64) -> Tick {
         Tick((units * TICKS) as u64)
     }
 
-    /// The time in units.
+    /// This time in the case's abstract unit of time.
     #[must_use]
     pub fn as_units(self) -> f64 {
         self.0 as f64 / TICKS

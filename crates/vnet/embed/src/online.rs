@@ -71,7 +71,7 @@ fn ratio(part: f64, all: f64) -> f64 {
 }
 
 impl<'c> Online<'c> {
-    /// A run that has not begun.
+    /// Prepares a run of a case; [`Online::poll_request`] returns its first request.
     #[must_use]
     pub fn new(case: &'c Case) -> Online<'c> {
         Online {
@@ -108,7 +108,8 @@ impl<'c> Online<'c> {
         Some(&arrival.request)
     }
 
-    /// Processes the answer to the last request.
+    /// Processes the embedder's answer to the request that [`Online::poll_request`] returned last:
+    /// takes the resources of an embedding, or counts a refusal.
     ///
     /// # Errors
     /// The embedding does not fit, or violates a constraint of the request.
@@ -140,7 +141,7 @@ impl<'c> Online<'c> {
         &self.residual
     }
 
-    /// The results so far.
+    /// The sums over all requests that were answered so far.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally

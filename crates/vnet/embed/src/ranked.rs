@@ -26,7 +26,7 @@ pub struct Ranked {
 }
 
 impl Ranked {
-    /// An embedder with this measure.
+    /// An embedder that ranks hosts and nodes by this measure, with an empty cache.
     #[must_use]
     pub fn new(measure: Measure) -> Ranked {
         Ranked {

@@ -31,7 +31,7 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// The resources of an empty host.
+    /// All resources of a host, as if it had no nodes.
     #[must_use]
     pub fn of_host(host: &Host) -> Amounts {
         Amounts {
@@ -141,7 +141,7 @@ impl Residual {
         Ok(())
     }
 
-    /// Gives back the resources of an embedding.
+    /// Makes the resources of an embedding free again, when its request ends.
     ///
     /// # Errors
     /// More would be free than the substrate has: the embedding was not taken, or was already given

@@ -41,7 +41,8 @@ use crate::discard::Discard;
 use crate::key::{PrivateKey, PublicKey};
 use crate::tunnel::DATAGRAM_MAX;
 
-/// The configuration of an access point's app.
+/// What an access point's app needs to start: keys, addresses, and the mailbox for decisions about
+/// users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessConfig {
     /// Private key of the tunnels.
@@ -62,7 +63,7 @@ pub struct AccessConfig {
     pub desk: Desk,
 }
 
-/// The running app.
+/// The app that lets end users into a network, as it runs in the engine.
 pub struct AccessApp {
     point: AccessPoint,
     socket: DatagramSocket,

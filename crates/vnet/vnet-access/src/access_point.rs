@@ -175,7 +175,8 @@ impl AccessPoint {
         }
     }
 
-    /// Processes a datagram from outside.
+    /// Processes a WireGuard datagram that arrived at the access point's UDP port: sends what
+    /// answers it, and delivers what it carries.
     pub fn handle_datagram(
         &mut self,
         now: Instant,

@@ -17,7 +17,7 @@ pub const POINT: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 1);
 /// Address of the user's system in control messages.
 pub const USER: Ipv4Addr = Ipv4Addr::new(169, 254, 0, 2);
 
-/// A request of a user's system.
+/// A request that a user's system sends to the access point, inside the tunnel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Request {
@@ -25,7 +25,8 @@ pub enum Request {
     Join(String),
 }
 
-/// A message of the access point.
+/// A message that the access point sends to a user's system: the answer to a request, or
+/// unsolicited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Reply {

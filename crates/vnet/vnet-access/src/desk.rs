@@ -34,7 +34,7 @@ struct State {
     is_closed: bool,
 }
 
-/// A request of a user's system.
+/// A request of a user's system, with the session in which it came and the system's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Index of the session to which the answer is sent.
@@ -142,12 +142,12 @@ impl Desk {
         state.all_peers.clone()
     }
 
-    /// Stores what the engine's thread has seen of the users' systems.
+    /// Stores what the engine's thread knows about the users' systems, for [`Desk::seen`].
     pub fn see(&self, seen: impl Iterator<Item = (PublicKey, PeerSeen)>) {
         self.lock().seen = seen.collect();
     }
 
-    /// What was seen of the users' systems.
+    /// What the engine's thread last stored about the users' systems, by public key.
     #[must_use]
     pub fn seen(&self) -> BTreeMap<PublicKey, PeerSeen> {
         self.lock().seen.clone()

@@ -144,13 +144,13 @@ impl HostKeys {
         is_right.then_some(HostKeys { signing, tunnel })
     }
 
-    /// The private key of the tunnels.
+    /// The private key (X25519) of the tunnels of the host's access points.
     #[must_use]
     pub fn tunnel(&self) -> &PrivateKey {
         &self.tunnel
     }
 
-    /// The public key for verifying tokens.
+    /// The public key (Ed25519) that verifies the host's tokens.
     ///
     /// # Errors
     /// The library refuses the key.
@@ -159,7 +159,7 @@ impl HostKeys {
         public.map(PublicKey).map_err(|_| KeyError::Refused)
     }
 
-    /// Signs a text.
+    /// Signs a text with the host's key for tokens (Ed25519), and returns the signature.
     ///
     /// # Errors
     /// The library refuses the key.

@@ -61,7 +61,7 @@ impl Refusal {
         }
     }
 
-    /// What the user can do about it.
+    /// A text for the user whose token is refused for this reason: what helps.
     #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {

@@ -25,7 +25,8 @@ pub use self::facts::{DifFacts, Facts};
 mod error;
 mod facts;
 
-/// The register of an access point.
+/// Decides which users may join an access point, and stores the used and revoked tokens and the
+/// sessions in a file.
 #[derive(Debug)]
 pub struct Register {
     path: PathBuf,

@@ -62,7 +62,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// Makes a token.
+    /// Makes a token with these claims, signed with the host's key.
     ///
     /// # Errors
     /// The key is refused, or the names are too long for a token.

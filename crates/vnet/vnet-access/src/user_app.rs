@@ -29,7 +29,7 @@ use crate::key::{PrivateKey, PublicKey};
 use crate::tunnel::DATAGRAM_MAX;
 use crate::user_end::{UserEnd, UserSink};
 
-/// The configuration of the user's end.
+/// What the app for the user's end of a tunnel needs to start: keys and addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserConfig {
     /// Private key of this end.
@@ -93,7 +93,7 @@ impl PartialEq for Watch {
 
 impl Eq for Watch {}
 
-/// The running app.
+/// The app that is the user's end of a tunnel, as it runs in the engine.
 pub struct UserApp {
     end: UserEnd,
     socket: DatagramSocket,

@@ -114,7 +114,7 @@ impl UserEnd {
         self.tunnel.tick(&mut self.buffer, |bytes| sink.send(bytes));
     }
 
-    /// Whether there is a session.
+    /// Whether the tunnel has a session with the access point.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.tunnel.since_handshake().is_some()

@@ -81,7 +81,8 @@ impl Inside {
         }
     }
 
-    /// Carries out a request.
+    /// Carries out an operator's request on this host, and waits for the result. Requests that give
+    /// access to a node are first recorded in the access log.
     ///
     /// # Errors
     /// There is no such network or node, or the request cannot be carried out. The text names

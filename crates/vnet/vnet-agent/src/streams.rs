@@ -106,7 +106,7 @@ impl Streams {
         let started = thread.spawn(move || {
             ran.run(&execution, |output| work(output, &execution));
             lock(&all).remove(&its_key);
-            // Who hears of the end may begin another command at once.
+            // A caller that learns of the end may begin another command at once.
             drop(place);
         });
         started.map(drop).map_err(|source| {
@@ -306,7 +306,8 @@ mod tests {
         (vec!["vnp net".to_owned()], "@1".into(), "a".into(), number)
     }
 
-    /// A command that writes pieces of a size until it is to end, and the most that waited.
+    /// A command that writes pieces of a size until it must end. Returns the most bytes that
+    /// waited.
     fn begin(
         streams: &Streams,
         executions: &Executions,
@@ -320,7 +321,7 @@ mod tests {
             let is_over = || execution.has_ended();
             for at in 0..count {
                 let piece = vec![at as u8; PIECE];
-                // As one that runs in a node is looked at before each piece.
+                // Like a command in a node, it checks before each piece whether it must end.
                 if is_over() {
                     return ExecLine::Status(130);
                 }

@@ -149,7 +149,8 @@ impl Agent {
         abandoned
     }
 
-    /// Begins to make a network.
+    /// Begins to make the network of a document, and returns its first report at once. A thread
+    /// makes the network; [`Agent::events`] and [`Agent::report`] show its progress.
     ///
     /// # Errors
     /// A network of this name exists, the network does not fit, or its record cannot be written.
@@ -403,7 +404,7 @@ impl Agent {
         self.host.images.keep_ready(&self.vnets.pool(), size)
     }
 
-    /// Number of machines in the pool.
+    /// Number of paused machines in the pool that are ready; 0 without a pool.
     #[must_use]
     pub fn count_ready(&self) -> usize {
         self.host.images.count_ready()

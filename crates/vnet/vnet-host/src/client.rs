@@ -25,7 +25,7 @@ pub fn socket_of(run_dir: &RunDir) -> PathBuf {
     run_dir.path().join("vnet.sock")
 }
 
-/// A client of one agent.
+/// Sends requests to the agent of a host over its socket, and waits for the answers.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: Http,

@@ -76,7 +76,7 @@ impl PartialEq for FlowPortConfig {
     }
 }
 
-/// The running app.
+/// The app that carries frames as SDUs of a flow, as it runs in the engine.
 pub struct FlowPort {
     flow: Option<Arc<FlowSocket>>,
     pool: Pool,

@@ -61,7 +61,7 @@ pub struct Sent {
     pub stood_us: u64,
 }
 
-/// The destination's reply.
+/// What the destination answers to an offer, and after the last message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reply {
@@ -71,7 +71,7 @@ pub enum Reply {
     Refused(String),
 }
 
-/// Writes a message.
+/// Writes a message as its length and JSON text.
 ///
 /// # Errors
 /// The connection breaks or times out.
@@ -81,7 +81,7 @@ pub fn write(wire: &mut dyn GuestWire, message: &impl Serialize) -> io::Result<(
     wire.flush()
 }
 
-/// Reads a message.
+/// Reads the next message, and parses it as `T`. Blocks until the message has arrived.
 ///
 /// # Errors
 /// The connection breaks or times out, or the message is of another kind.

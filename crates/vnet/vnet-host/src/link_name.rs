@@ -81,7 +81,7 @@ impl<'a> NamedLink<'a> {
         &self.link.ends[self.side]
     }
 
-    /// The other end.
+    /// The end of the link that is not the named one, `NODE:INTERFACE`.
     #[must_use]
     pub fn far(&self) -> &'a str {
         &self.link.ends[1 - self.side]

@@ -9,7 +9,7 @@ pub fn ports_namespace(vnet: VnetId) -> String {
     format!("cv-{vnet}")
 }
 
-/// The namespace that is a node.
+/// Name of the network namespace that a namespace node is.
 #[must_use]
 pub fn node_namespace(vnet: VnetId, node: &str) -> String {
     format!("cv-{vnet}-{node}")

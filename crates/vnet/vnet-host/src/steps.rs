@@ -28,9 +28,9 @@ pub(crate) struct Repointed {
     pub number: u32,
     /// The side of the end that stays: before and after.
     pub side: [usize; 2],
-    /// Whether the other end leaves this host.
+    /// Whether the other end was on this host before the change, and is not after it.
     pub goes: bool,
-    /// Whether the other end comes to this host.
+    /// Whether the other end is on this host after the change, and was not before.
     pub comes: bool,
 }
 

@@ -68,7 +68,7 @@ impl Underlay {
         }
     }
 
-    /// Reads the interface's properties.
+    /// Reads the current properties of the interface: its MAC address and MTU.
     ///
     /// # Errors
     /// The interface does not exist, or is not Ethernet.

@@ -19,7 +19,7 @@ use crate::second_ports::SecondPorts;
 use crate::underlay::own_name;
 use crate::{namespace, remains};
 
-/// The location of a node.
+/// Where a node is: its host, its namespace or process, its console, and its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Whereabouts {
     /// Name of the network.

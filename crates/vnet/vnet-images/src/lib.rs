@@ -37,7 +37,7 @@ pub use self::node_disk::NodeDisk;
 /// The name of Carina's own guest, which is not in the store.
 pub const OWN: &str = carina_vnet::document::OWN_IMAGE;
 
-/// The image store of a host.
+/// The directory in which a host keeps the images of machines and the disks of nodes.
 #[derive(Clone, Debug)]
 pub struct ImageStore(PathBuf);
 
@@ -138,7 +138,7 @@ impl ImageStore {
         Ok(images)
     }
 
-    /// The image of this name.
+    /// The description of the image with this name.
     ///
     /// # Errors
     /// There is no such image; the error lists those that exist.

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use carina_vnet::document::is_name;
 
-/// The kind of a party.
+/// What kind of party a certificate names: a provider, an operator, an agent or a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// A physical infrastructure provider.

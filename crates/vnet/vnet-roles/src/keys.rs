@@ -32,7 +32,7 @@ pub use self::tls::party_of;
 pub mod revocation;
 mod tls;
 
-/// A directory with keys and certificates.
+/// A directory with the keys and certificates of parties, or those of an authority.
 #[derive(Clone, Debug)]
 pub struct KeyDir(PathBuf);
 

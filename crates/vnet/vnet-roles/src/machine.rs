@@ -17,7 +17,8 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, SeqAccess, Visitor};
 use crate::identity::{Identity, Role};
 use crate::mailbox::MESSAGES_MAX;
 
-/// The state machine of a role.
+/// The state machine of a role without I/O: the caller passes messages and the time in, and sends
+/// the messages that come out.
 pub trait Machine: Send + 'static {
     /// The role.
     const ROLE: Role;

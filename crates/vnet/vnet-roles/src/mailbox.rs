@@ -47,7 +47,8 @@ impl Mailboxes {
 }
 
 impl Mailbox {
-    /// Adds a message.
+    /// Adds a message behind the waiting ones, and wakes the receiver. If there are too many,
+    /// discards the oldest.
     pub fn put(&self, message: String) {
         let mut queue = self.lock();
         queue.bytes += message.len();

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use carina_random::Random;
 
-/// A source of session numbers.
+/// Draws the random numbers that identify sessions, commands and captures at hosts.
 #[derive(Debug)]
 pub struct Numbers(Mutex<Random>);
 
@@ -15,7 +15,7 @@ impl Numbers {
         Numbers(Mutex::new(random))
     }
 
-    /// The next number.
+    /// Draws the next random number.
     pub fn next(&self) -> u64 {
         // The generator is consistent even after a panic.
         let mut random = self.0.lock().unwrap_or_else(PoisonError::into_inner);

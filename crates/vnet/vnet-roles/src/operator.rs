@@ -30,7 +30,7 @@ pub use crate::inside::copied::{Copied, Portion};
 
 mod of_pip;
 
-/// A client of one VNO.
+/// Sends requests of an operator or a delegate to a VNO, and waits for the answers.
 #[derive(Debug)]
 pub struct Client {
     callee: Callee,
@@ -89,7 +89,8 @@ impl Client {
         self.get("/v1/vnets", Duration::ZERO)
     }
 
-    /// Requests a new network.
+    /// Requests a new network. Returns its state when the VNO has stored the request; the network
+    /// is made afterwards.
     ///
     /// # Errors
     /// [`CallError`].

@@ -143,7 +143,8 @@ struct Begun {
 }
 
 impl Roles {
-    /// Starts all roles of a configuration.
+    /// Starts all roles of a configuration, each on threads of its own, and returns when they
+    /// listen.
     ///
     /// # Errors
     /// A role cannot be started; then none of them runs.

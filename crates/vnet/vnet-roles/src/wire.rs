@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// A connection for a thread that may block.
+/// The byte stream of a connection, over TCP or over a flow, for a thread that may block.
 #[derive(Debug)]
 pub enum Wire {
     /// Over TCP.
@@ -99,7 +99,7 @@ impl Write for Wire {
     }
 }
 
-/// A connection for an asynchronous task.
+/// The byte stream of a connection, over TCP or over a flow, for an asynchronous task.
 #[derive(Debug)]
 pub enum TaskWire {
     /// Over TCP.
@@ -108,7 +108,7 @@ pub enum TaskWire {
     Flow(TaskFlow),
 }
 
-/// A flow for an asynchronous task.
+/// The socket of a flow as a byte stream, for an asynchronous task.
 #[derive(Debug)]
 pub struct TaskFlow {
     socket: tokio::net::UnixStream,

@@ -55,7 +55,7 @@ pub struct CaptureWanted {
     pub side: usize,
 }
 
-/// The description of a captured packet.
+/// A captured packet as the page lists it: number, time, direction, length and summary.
 #[derive(Clone, Debug, Serialize)]
 pub struct Captured {
     /// Number of the packet, from 1.

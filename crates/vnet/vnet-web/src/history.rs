@@ -14,7 +14,7 @@ use serde::Serialize;
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::report::{Passed, VnetReport, VnetState};
 
-/// The samples of one network.
+/// The recorded samples of a network: its states and counters at several times.
 #[derive(Debug)]
 pub struct History {
     /// The report without what changes from sample to sample.
@@ -41,7 +41,7 @@ struct LinkSample {
     impairment: Option<Box<LinkImpairment>>,
 }
 
-/// The times of a history's samples.
+/// When a network's state was recorded, and in which state the network was then.
 #[derive(Clone, Debug, Serialize)]
 pub struct HistoryReport {
     /// The current time, in ms since the agent created the network or took it over.

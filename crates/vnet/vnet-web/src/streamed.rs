@@ -169,7 +169,8 @@ mod tests {
 
     use super::*;
 
-    /// Writes without end until its reader has gone, and counts what it has handed over.
+    /// Writes without end until its reader has disconnected, and counts the bytes that it has
+    /// written.
     fn endless(
         sent: Arc<Mutex<usize>>,
     ) -> impl FnOnce(&mut LineSink, &AtomicBool) -> Result<i32, ErrorBody> {
@@ -202,7 +203,7 @@ mod tests {
             }
             tokio::time::sleep(20 * ROOM).await;
             assert!(*sent.lock().unwrap() <= most + PIECE_BYTES);
-            // The client goes: the work ends, and gives back its counter.
+            // The client disconnects: the work ends, and returns its counter.
             drop(response);
             while Arc::strong_count(&sent) > 1 {
                 tokio::time::sleep(ROOM).await;

@@ -108,7 +108,7 @@ pub struct Revoked {
     pub was_joined: bool,
 }
 
-/// The state of an access point.
+/// An access point with its users, and the packets that it has discarded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessReport {

@@ -25,7 +25,7 @@ pub struct Grant {
     pub until: Option<u64>,
 }
 
-/// A kind of request about a network.
+/// A kind of request about a network, which an operator can grant to another person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verb {

@@ -255,7 +255,7 @@ pub enum FromPip {
     RepointAnswer(RepointAnswer),
 }
 
-/// State of a part of a network.
+/// How far a provider has made its part of a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartStatus {

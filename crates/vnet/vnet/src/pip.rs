@@ -98,7 +98,7 @@ pub struct Pip<S> {
     next_look: Instant,
 }
 
-/// A message that a provider sends.
+/// A message that the state machine wants to be sent, with its receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// A message to a VNP.

@@ -50,7 +50,7 @@ pub enum VnetState {
     Failed,
 }
 
-/// State of a node.
+/// A node as its operator sees it: state and interfaces.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeReport {
@@ -94,7 +94,7 @@ impl From<&InterfacePart> for InterfaceReport {
     }
 }
 
-/// State of a link.
+/// A link as its operator sees it: ends, state, counters and impairments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkReport {
@@ -233,9 +233,9 @@ impl ExecLine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConsoleSaid {
-    /// Number of bytes that the console has written in all; the position from which to ask next.
+    /// Number of bytes that the console has written in all: the position of the next request.
     pub next: u64,
-    /// The bytes after the position that was asked for; at most the last 4 KiB.
+    /// The output after the position of the request; at most the last 4 KiB.
     pub bytes: Vec<u8>,
 }
 
@@ -259,7 +259,7 @@ pub struct TestReport {
     pub seen: String,
 }
 
-/// What to do with a node.
+/// Whether an operator wants a node stopped, started or restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeSwitch {
@@ -283,7 +283,7 @@ impl NodeSwitch {
     }
 }
 
-/// The result of moving a node.
+/// Where a node has moved, how long it was paused, and how many pings were lost meanwhile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MigrationReport {
@@ -347,7 +347,7 @@ pub struct AtPath {
     pub path: std::path::PathBuf,
 }
 
-/// The result of saving a network.
+/// Where a network was saved, which nodes, and how long its machines were paused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SaveReport {

@@ -143,7 +143,7 @@ pub enum Compare {
     Unchanged(String, Revision),
 }
 
-/// A change of one key.
+/// A write of a transaction: sets or deletes one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Sets the value of a key.
@@ -168,7 +168,7 @@ pub struct Transaction {
     pub writes: Vec<Write>,
 }
 
-/// The outcome of a transaction.
+/// Whether a store has done the writes of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All writes were done; the keys have this revision.
@@ -346,7 +346,7 @@ impl Transaction {
 }
 
 impl Write {
-    /// The key that this changes.
+    /// The key that this write sets or deletes.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {

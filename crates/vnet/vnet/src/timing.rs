@@ -3,7 +3,7 @@
 use carina_random::Random;
 use carina_time::Duration;
 
-/// How long roles wait for one another.
+/// The durations of leases, and how long roles wait for one another and repeat messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Lease of a reservation at a PIP.

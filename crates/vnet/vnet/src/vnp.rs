@@ -81,7 +81,7 @@ pub struct Vnp<S> {
     discarded: BTreeMap<&'static str, u64>,
 }
 
-/// A message that a VNP sends.
+/// A message that the state machine wants to be sent, with its receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// A message to a PIP.

@@ -160,7 +160,7 @@ pub fn way_of(
     }
 }
 
-/// The addresses of a node.
+/// The IPv4 addresses of all interfaces of a node; empty if the part does not have the node.
 #[must_use]
 pub fn addresses_of(part: &HostPart, node: &str) -> Vec<Ipv4Addr> {
     let interfaces = part.node(node).into_iter().flat_map(|it| &it.interfaces);

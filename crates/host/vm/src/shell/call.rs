@@ -8,39 +8,41 @@ use std::time::{Duration, Instant};
 use super::Message;
 use crate::command::Stream;
 
-/// A call that waits for the guest.
+/// A request to the guest's agent, and what the guest has sent for it so far.
 #[derive(Debug)]
 pub(super) struct Call {
     heard: Mutex<Heard>,
     came: Condvar,
 }
 
-/// What was heard and not taken.
+/// What the guest has sent for a call and the call has not read yet.
 #[derive(Debug)]
 pub(super) struct Heard {
-    /// When the guest has said something of it last.
+    /// When the guest last sent something for this call.
     pub(super) at: Instant,
     pub(super) has_pong: bool,
     pub(super) is_able: bool,
     pub(super) is_lost: bool,
-    /// Status, standard output, standard error.
+    /// Exit status, standard output and standard error of a command that does not stream; `None`
+    /// while it runs.
     pub(super) ended: Option<(i32, Vec<u8>, Vec<u8>)>,
-    /// The status of a command that streams, behind its pieces.
+    /// Exit status of a command that streams; valid once all `pieces` are read. `None` while it
+    /// runs.
     pub(super) done: Option<i32>,
     pieces: VecDeque<(Stream, Vec<u8>)>,
-    /// Bytes of `pieces`.
+    /// Number of bytes in `pieces`.
     bytes: usize,
-    /// The most that they may be; 0 for a call that does not stream.
+    /// Largest allowed number of bytes in `pieces`; 0 for a call that does not stream.
     room: usize,
-    /// The guest has sent more than there was room for.
+    /// Whether the guest has sent more than `room` allows.
     pub(super) is_overrun: bool,
     pub(super) is_closed: bool,
-    /// When the guest was last notified that this call waits.
+    /// When the guest last got a `PING` for this call.
     pinged_at: Instant,
 }
 
 impl Call {
-    /// With room for so many bytes of pieces.
+    /// Creates a call with room for `room` bytes of pieces.
     pub(super) fn new(room: usize) -> Call {
         let now = Instant::now();
         Call {
@@ -62,7 +64,7 @@ impl Call {
         }
     }
 
-    /// Keeps what the guest says.
+    /// Stores a message of the guest for the call.
     pub(super) fn hear(&self, message: Message) {
         let mut heard = self.lock();
         heard.at = Instant::now();
@@ -87,20 +89,20 @@ impl Call {
         self.came.notify_all();
     }
 
-    /// Notes that nothing more comes.
+    /// Records that the port is closed, and wakes the call.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.came.notify_all();
     }
 
-    /// Takes pieces no more, and keeps none.
+    /// Removes all pieces, and discards those that arrive from now on.
     pub(super) fn discard(&self) {
         let mut heard = self.lock();
         heard.pieces.clear();
         (heard.bytes, heard.room) = (0, 0);
     }
 
-    /// Waits until `take` finds something in what was heard; none after `limit`.
+    /// Waits until `take` returns a value from what the guest has sent; `None` after `limit`.
     pub(super) fn wait<T>(
         &self,
         limit: Duration,
@@ -121,12 +123,13 @@ impl Call {
         }
     }
 
-    /// How long the guest has said nothing of it.
+    /// Time since the guest last sent something for this call.
     pub(super) fn silence(&self) -> Duration {
         self.lock().at.elapsed()
     }
 
-    /// Whether a ping is due that says that this call still waits; it counts as sent then.
+    /// Whether a `PING` is due that tells the guest that this call still waits. If so, the caller
+    /// must send it: it counts as sent.
     pub(super) fn is_ping_due(&self, after: Duration) -> bool {
         let mut heard = self.lock();
         let is_due = heard.room > 0 && heard.pinged_at.elapsed() >= after;
@@ -158,7 +161,7 @@ impl Heard {
         }
     }
 
-    /// The next piece.
+    /// Removes and returns the oldest piece.
     pub(super) fn pop(&mut self) -> Option<(Stream, Vec<u8>)> {
         let piece = self.pieces.pop_front()?;
         self.bytes -= piece.1.len();

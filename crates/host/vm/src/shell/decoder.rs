@@ -3,7 +3,7 @@
 use super::base64;
 use crate::command::Stream;
 
-/// A message of the agent.
+/// A message that the guest's agent has sent over the command port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// The answer to a `PING`.
@@ -32,9 +32,9 @@ pub enum Message {
     Piece {
         /// The identifier of the command.
         id: String,
-        /// Which output.
+        /// Standard output or standard error.
         stream: Stream,
-        /// The piece, less than a line of the port.
+        /// The bytes; they fit on one line of the port.
         bytes: Vec<u8>,
     },
     /// A command that streams has ended; all of its output came before.
@@ -169,7 +169,7 @@ impl Decoder {
     }
 }
 
-/// A line about a command that streams.
+/// The message in a line about a command that streams; `None` for other lines.
 fn of_stream(words: &[&str]) -> Option<Message> {
     let piece = |id: &str, stream, data: &str| {
         Some(Message::Piece {

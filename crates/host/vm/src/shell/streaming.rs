@@ -26,7 +26,7 @@ use super::{
 };
 use crate::command::{Finish, PIECE_BYTES, Sink, Stream, Until};
 
-/// What a command that streams comes to.
+/// The next thing that a call learns about a command that streams.
 enum Next {
     Piece(Stream, Vec<u8>),
     Done(i32),
@@ -66,7 +66,8 @@ impl Shell {
         }
     }
 
-    /// Whether the guest's agent streams; none if the command must not run any more.
+    /// Whether the guest's agent can stream output; `None` if the command must be killed before the
+    /// agent has answered.
     fn is_able(&self, until: Until<'_>, begin: Instant) -> Result<Option<bool>, NoAnswer> {
         if self.streams.load(Ordering::Relaxed) {
             return Ok(Some(true));
@@ -148,11 +149,13 @@ impl Shell {
         }
     }
 
-    /// Ends a command that streams, and waits a little for its end.
+    /// Makes the guest kill a command that streams, and waits for at most [`KILL`] until it has
+    /// ended.
     fn kill(&self, id: &str, call: &Call) {
         call.discard();
         let deadline = Instant::now() + KILL;
-        // A guest that does not hear it ends the command when nothing more is said of it.
+        // A guest that does not get this line ends the command when the host sends nothing more
+        // about it.
         if self.send(&format!("\nKILL {id}\n"), deadline).is_ok() {
             call.wait(KILL, |heard| {
                 (heard.done.is_some() || heard.is_closed).then_some(())
@@ -160,8 +163,8 @@ impl Shell {
         }
     }
 
-    /// Runs a command by an agent of an earlier version, in a session of its own, which is killed
-    /// when the command must not run on.
+    /// Runs a command through an agent of an earlier version, which sends all output at the end.
+    /// The command runs in a session of its own, so that it can be killed.
     fn run_whole(
         &self,
         command: &str,
@@ -180,7 +183,7 @@ impl Shell {
             let runs = scope.spawn(|| self.run(&script, until.limit.saturating_add(KILL)));
             while !runs.is_finished() {
                 if until.finish(begin).is_some() {
-                    // It may have ended, or not begun: then it is looked for again.
+                    // The command may have ended or not begun yet; then the next round tries again.
                     let _ = self.run(&kill, KILL);
                 }
                 std::thread::sleep(RUN_LOOK);
@@ -205,7 +208,8 @@ impl Shell {
     }
 }
 
-/// What a command has come to: its pieces first.
+/// The next piece of the command's output or, once all pieces are read, its end; `None` if nothing
+/// has arrived.
 fn next(heard: &mut Heard) -> Option<Next> {
     if heard.is_overrun {
         return Some(Next::Overrun);
@@ -224,12 +228,12 @@ fn next(heard: &mut Heard) -> Option<Next> {
 
 /// Most bytes of a command's output that are in transit or wait on the host.
 pub const WINDOW_BYTES: usize = 64 << 10;
-/// How often the text of a command is sent that the port loses.
+/// How often the text of a command is sent if the port loses it.
 const ATTEMPTS: u32 = 5;
-/// Between two looks at whether a command is to end.
+/// Time between two checks whether a command must be killed.
 const LOOK: Duration = Duration::from_millis(50);
 const RUN_LOOK: Duration = Duration::from_millis(20);
-/// How long the end of a command that is killed may take.
+/// How long a killed command may take to end.
 const KILL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -250,7 +254,7 @@ mod tests {
         is_cancelled: &NEVER,
     };
 
-    /// What the host has said about a command.
+    /// The lines that the host has sent about a command.
     #[derive(Default)]
     struct Said {
         granted: usize,

@@ -125,7 +125,7 @@ impl Entry {
         Some((info, bytes))
     }
 
-    /// Whether all of its memory is unchanged.
+    /// Whether the template's whole memory file is unchanged. Reads all of it.
     pub(super) fn memory_is_whole(&self) -> bool {
         self.info()
             .is_some_and(|info| hash_of_file(&self.memory()).ok() == Some(info.memory_hash))

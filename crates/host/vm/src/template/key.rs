@@ -26,7 +26,7 @@ pub(super) fn key(machine: &Machine, accel: Accel, cache: &Cache) -> Result<Stri
     Ok(hash.to_string())
 }
 
-/// Incremented when the contents of a template change.
+/// Version of the contents of templates; incremented when they change.
 const FORMAT: &[u8] = b"1";
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ fn associated(spi: u32, sequence: u64, is_extended: bool) -> ([u8; 12], usize) {
     }
 }
 
-/// The sending half of a security association.
+/// The sending half of a security association: protects packets, and numbers them.
 pub struct Sender {
     pub(super) key: Key,
     pub(super) spi: u32,
@@ -149,7 +149,7 @@ impl Sender {
     }
 }
 
-/// The receiving half of a security association.
+/// The receiving half of a security association: checks and decrypts packets.
 pub struct Receiver {
     pub(super) key: Key,
     pub(super) spi: u32,

@@ -17,11 +17,11 @@ pub struct Flow {
     pub first: Instant,
     /// When the flow's last packet arrived.
     pub last: Instant,
-    /// Number of packets.
+    /// Number of packets of the flow so far.
     pub packets: u64,
     /// Bytes of these packets, from the IP header on.
     pub bytes: u64,
-    /// All TCP flags that were seen, combined.
+    /// The TCP flags of all packets, combined by OR.
     pub tcp_flags: u16,
 }
 
@@ -56,7 +56,7 @@ pub struct Timeouts {
     pub active: Duration,
 }
 
-/// The flows being measured.
+/// The flows that are being measured at present, at most a given number.
 #[derive(Debug)]
 pub struct FlowTable {
     places: HashMap<FlowKey, u32>,

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use carina_frame_engine::{Graph, GraphError, LinkName, PortName};
 use carina_wire::pcapng::INTERFACES_MAX;
 
-/// What to copy.
+/// What a reader asks the process of a graph to copy: which links, and how much of each frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceRequest {
     /// Most bytes to copy of each frame, at least 1; `None` copies all.

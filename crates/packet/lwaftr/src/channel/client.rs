@@ -47,7 +47,8 @@ impl Client {
         })
     }
 
-    /// Sends a request, and waits for its answer.
+    /// Sends a request, and blocks until its answer arrives, at most 120 s. Returns the value of
+    /// the answer.
     ///
     /// # Errors
     /// No valid answer came, or the AFTR refused the request.

@@ -16,19 +16,19 @@ pub struct Histogram {
 /// Statistics of all times that were added to a [`Histogram`], in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// The smallest value.
+    /// The shortest time.
     pub min: u64,
-    /// The mean value.
+    /// The mean time.
     pub mean: u64,
-    /// Half of the values are at most this.
+    /// Half of the times are at most this.
     pub p50: u64,
-    /// 90 % of the values are at most this.
+    /// 90 % of the times are at most this.
     pub p90: u64,
-    /// 99 % of the values are at most this.
+    /// 99 % of the times are at most this.
     pub p99: u64,
-    /// 99.9 % of the values are at most this.
+    /// 99.9 % of the times are at most this.
     pub p999: u64,
-    /// The largest value.
+    /// The longest time.
     pub max: u64,
 }
 

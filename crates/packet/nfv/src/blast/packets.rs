@@ -21,7 +21,7 @@ use crate::destination::Destination;
 
 mod over_ipv6;
 
-/// How to generate packets.
+/// How to generate packets: their lengths, addresses and flows.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     /// Lengths of the frames in bytes, without FCS.
@@ -240,7 +240,7 @@ impl Packets {
         self.synthesis.is_some()
     }
 
-    /// Mean length in bytes, without FCS.
+    /// Mean length of the packets in bytes, without FCS.
     #[must_use]
     pub fn mean_bytes(&self) -> f64 {
         let sum: usize = self.round.iter().map(<[u8]>::len).sum();

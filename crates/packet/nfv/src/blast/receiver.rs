@@ -12,11 +12,11 @@ use crate::blast::packets::Stamp;
 /// What the app `receiver` has received in the present trial.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// Packets of the trial.
+    /// Number of packets of the trial that arrived.
     pub packets: u64,
     /// Bytes of these packets.
     pub bytes: u64,
-    /// Frames that are not packets of the trial.
+    /// Number of frames that are not packets of the trial.
     pub others: u64,
     /// The numbers of the packets, to detect loss, duplicates and reordering.
     pub numbers: SequenceTracker,

@@ -19,7 +19,7 @@ pub struct Card {
     mtu: Option<u16>,
 }
 
-/// A port is not a guest's network card.
+/// The error for a port that is not a guest's network card.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "port {port} is of kind {kind}: a virtual machine can attach only to a port of kind \

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Traffic;
 use super::graph::{MUX, app_name, step};
 
-/// Traffic of an NFV process.
+/// Frames and bytes of the uplink and of each port of an NFV process, and frames dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficCounts {
     /// Traffic of the uplink, if there is one.
@@ -22,7 +22,7 @@ pub struct TrafficCounts {
     pub drops: BTreeMap<String, u64>,
 }
 
-/// Traffic of one port.
+/// Frames and bytes to and from one port since the process started, and why frames were dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortCounts {
     /// The port's name.

@@ -16,7 +16,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Starts with no ports.
+    /// Makes a placement on this number of workers, without ports yet.
     #[must_use]
     pub fn new(workers: usize) -> Placement {
         Placement {
@@ -25,7 +25,7 @@ impl Placement {
         }
     }
 
-    /// The worker of the port named `port`.
+    /// Number of the worker of the port named `port`; `None` if it is not placed.
     #[must_use]
     pub fn worker_of(&self, port: &str) -> Option<usize> {
         self.ports.get(port).copied()

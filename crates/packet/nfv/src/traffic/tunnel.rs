@@ -14,7 +14,7 @@ use carina_wire::ether::Mac;
 
 use super::fault::{At, Fault, FileError, value};
 
-/// The tunnel of a port.
+/// The tunnel through which a port's frames pass, and how its next hop is found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tunnel {
     /// The protocol, with its configuration.

@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 pub struct VhostUserConfig {
     /// Path of the socket.
     pub socket: PathBuf,
-    /// Whether the guest's process creates the socket.
+    /// Whether the guest's process (QEMU) creates the socket and the app connects to it; if false,
+    /// the app creates the socket.
     #[serde(default)]
     pub client: bool,
-    /// Number of ring pairs.
+    /// Number of ring pairs that the card offers, 1 to 8.
     #[serde(default = "one")]
     pub queues: usize,
     /// Whether to offer packed rings.
@@ -99,7 +100,7 @@ impl VhostUserConfig {
     }
 }
 
-/// Why the configuration is invalid.
+/// Why a configuration of the app `vhost_user` is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VhostUserError {
     #[error("queues = {0}: must be 1 to {QUEUES_MAX}")]

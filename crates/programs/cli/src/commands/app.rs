@@ -15,7 +15,7 @@ pub(crate) enum AppCommand {
     List,
 }
 
-/// Runs the command.
+/// Runs a command of `carina app`.
 ///
 /// # Errors
 /// The node does not run.

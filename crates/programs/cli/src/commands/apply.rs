@@ -21,7 +21,7 @@ pub(crate) struct ApplyArgs {
     file: PathBuf,
 }
 
-/// Runs the command.
+/// Runs `carina apply`.
 ///
 /// # Errors
 /// The file cannot be read, or the node refuses it.

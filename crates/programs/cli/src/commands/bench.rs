@@ -129,7 +129,7 @@ pub(crate) enum BenchCommand {
     },
 }
 
-/// Runs the command.
+/// Runs a command of `carina bench`.
 ///
 /// # Errors
 /// A program or permission is missing, or a measurement fails.

@@ -24,7 +24,7 @@ pub(crate) struct BenchPeerArgs {
     stay: bool,
 }
 
-/// Runs the command.
+/// Runs `carina bench-peer`.
 ///
 /// # Errors
 /// The node refuses or ends.

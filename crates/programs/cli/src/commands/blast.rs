@@ -121,7 +121,7 @@ pub(crate) struct BlastArgs {
     frames: usize,
 }
 
-/// Runs the command.
+/// Runs `carina blast`.
 ///
 /// # Errors
 /// The packets cannot be made, or the system refuses a port.

@@ -56,7 +56,7 @@ pub(crate) struct BridgeArgs {
     once: bool,
 }
 
-/// Runs the command.
+/// Runs `carina bridge`.
 ///
 /// # Errors
 /// The node refuses a name, or has ended.

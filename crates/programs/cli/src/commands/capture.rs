@@ -28,7 +28,7 @@ pub(crate) struct CaptureArgs {
     output: OutputArgs,
 }
 
-/// Runs the command.
+/// Runs `carina capture`.
 ///
 /// # Errors
 /// The node does not run or refuses, or the file cannot be written.

@@ -42,7 +42,7 @@ pub(crate) struct CatArgs {
     recv_only: bool,
 }
 
-/// Runs the command.
+/// Runs `carina cat`.
 ///
 /// # Errors
 /// The node refuses, the flow breaks, or a stream cannot be read or written.

@@ -70,7 +70,7 @@ struct Way {
     fdpass: bool,
 }
 
-/// Runs the command.
+/// Runs `carina connect`.
 ///
 /// # Errors
 /// The node refuses the flow or ends, or the address cannot be listened on.

@@ -47,7 +47,7 @@ const SYSTEMS: [&str; 3] = [OURS, "virtio-net", "e1000"];
 /// Largest SDU of the original figure, in bytes.
 const FIGURE_SDU_MAX: u64 = 4000;
 
-/// Runs the command.
+/// Runs `carina demo`.
 ///
 /// # Errors
 /// Something is missing or does not work; the error contains the logs.

@@ -93,7 +93,7 @@ pub(crate) enum DifCommand {
     Map(map::MapArgs),
 }
 
-/// Runs the command.
+/// Runs a command of `carina dif`.
 ///
 /// # Errors
 /// The node refuses or does not run.

@@ -57,7 +57,7 @@ impl DissectArgs {
     }
 }
 
-/// Runs the command.
+/// Runs `carina dissect`.
 ///
 /// # Errors
 /// The file cannot be read, is not a capture file, or ends within a packet.

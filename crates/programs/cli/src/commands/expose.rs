@@ -55,7 +55,7 @@ enum Kind {
     Udp,
 }
 
-/// Runs the command.
+/// Runs `carina expose`.
 ///
 /// # Errors
 /// The node refuses the name or ends, or the address is wrong.

@@ -23,7 +23,7 @@ pub(crate) enum FlowCommand {
     },
 }
 
-/// Runs the command.
+/// Runs a command of `carina flow`.
 ///
 /// # Errors
 /// The node does not run, or no flow has this port-id.

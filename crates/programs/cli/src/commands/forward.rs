@@ -146,7 +146,7 @@ impl ForwardArgs {
     }
 }
 
-/// Runs the command.
+/// Runs `carina forward`.
 ///
 /// # Errors
 /// The ports do not fit together, or the system refuses one.

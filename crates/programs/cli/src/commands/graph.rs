@@ -61,7 +61,8 @@ pub(crate) enum GraphCommand {
     },
 }
 
-/// Options of `carina graph run`.
+/// Options of `carina graph run`: the file of the graph, for how long and on which processors to
+/// run it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// TOML file that describes the graph

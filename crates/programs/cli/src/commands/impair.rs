@@ -54,7 +54,7 @@ pub(crate) struct ImpairArgs {
     pace: Pace,
 }
 
-/// Runs the command.
+/// Runs `carina impair`.
 ///
 /// # Errors
 /// An interface cannot be used, or the plan makes no sense.

@@ -34,7 +34,7 @@ pub(crate) enum ImportCommand {
     Irati(IratiArgs),
 }
 
-/// Options of `carina import rlite-ctl`.
+/// Options of `carina import rlite-ctl`: the script to translate, and the file to write.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RliteArgs {
     /// Script of rlite-ctl commands to translate
@@ -43,7 +43,7 @@ pub(crate) struct RliteArgs {
     output: Output,
 }
 
-/// Options of `carina import irati`.
+/// Options of `carina import irati`: the configuration to translate, and the file to write.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IratiArgs {
     /// IRATI configuration file; its DIF templates must be in the same directory
@@ -71,7 +71,7 @@ fn join(text: &str) -> Result<(String, Option<String>), ArgumentError> {
     }
 }
 
-/// Runs the command.
+/// Runs a command of `carina import`.
 ///
 /// # Errors
 /// A file cannot be read or written, or nothing in it could be translated.

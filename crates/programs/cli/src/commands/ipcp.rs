@@ -40,7 +40,7 @@ pub(crate) enum IpcpCommand {
     List,
 }
 
-/// Options of `carina ipcp create`.
+/// Options of `carina ipcp create`: name, medium and DIF of the new IPCP.
 #[derive(Debug, clap::Args)]
 pub struct CreateArgs {
     /// Name of the new IPCP, unique in this system, such as eth0
@@ -160,7 +160,7 @@ enum Side {
     Guest,
 }
 
-/// Runs the command.
+/// Runs a command of `carina ipcp`.
 ///
 /// # Errors
 /// The node refuses or does not run.

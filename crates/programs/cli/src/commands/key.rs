@@ -35,7 +35,7 @@ pub(crate) enum KeyCommand {
     },
 }
 
-/// Runs the command.
+/// Runs a command of `carina key`.
 ///
 /// # Errors
 /// The file to create already exists or cannot be written, or the file to read holds no key.

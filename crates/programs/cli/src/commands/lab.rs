@@ -106,7 +106,7 @@ pub(crate) struct Place {
     labs: Option<PathBuf>,
 }
 
-/// Options of `carina lab up`.
+/// Options of `carina lab up`: the file of the lab to make, and its name.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpArgs {
     /// File that describes the lab, such as examples/labs/two-systems.lab
@@ -121,7 +121,7 @@ pub(crate) struct UpArgs {
     place: Place,
 }
 
-/// Options of `carina lab run`.
+/// Options of `carina lab run`: the file of the lab to make, and the command to run in it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -135,7 +135,7 @@ pub(crate) struct RunArgs {
     command: Vec<String>,
 }
 
-/// Options of `carina lab exec`.
+/// Options of `carina lab exec`: the command, and the system of a lab in which to run it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
     /// Name of the lab [default: the only lab that is up]
@@ -168,7 +168,7 @@ impl Place {
     }
 }
 
-/// Runs the command.
+/// Runs a command of `carina lab`.
 ///
 /// # Errors
 /// The file is wrong, there is no such lab, or something cannot be made or removed.

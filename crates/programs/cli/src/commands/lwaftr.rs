@@ -151,7 +151,7 @@ impl Way {
     }
 }
 
-/// Options of `carina lwaftr check`.
+/// Options of `carina lwaftr check`: the configuration, and optionally captures to run through it.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     #[command(flatten)]

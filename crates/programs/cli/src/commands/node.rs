@@ -52,7 +52,7 @@ pub(crate) struct NodeArgs {
     nice: Option<i32>,
 }
 
-/// Runs the command.
+/// Runs `carina node`.
 ///
 /// # Errors
 /// The configuration is wrong, another node runs in the directory, or the system refuses.

@@ -46,7 +46,7 @@ pub(crate) struct PerfArgs {
     /// Be the server: register the name and serve clients until stopped
     #[arg(long, short)]
     listen: bool,
-    /// With --listen: exit after the first client
+    /// With --listen: exit after serving the first client [default: serve until stopped]
     #[arg(long, requires = "listen")]
     once: bool,
     /// Bytes of each SDU: 1400, uniform:64..1500 (all sizes equally likely) or exponential:500
@@ -101,7 +101,7 @@ pub(crate) struct PerfArgs {
     local: AppName,
 }
 
-/// Runs the command.
+/// Runs `carina perf`.
 ///
 /// # Errors
 /// The node refuses, a side breaks off, or a reliable flow lost or damaged SDUs.

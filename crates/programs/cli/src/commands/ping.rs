@@ -68,7 +68,7 @@ pub(crate) struct PingArgs {
     local: AppName,
 }
 
-/// Result of a client's measurement.
+/// What a client of the echo server measured: SDUs sent, answers, round-trip times.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PingResult {
     /// Name of the echo server.
@@ -85,7 +85,7 @@ pub(crate) struct PingResult {
     pub rtt_us: Option<Summary>,
 }
 
-/// Runs the command.
+/// Runs `carina ping`.
 ///
 /// # Errors
 /// The node refuses, the flow breaks, or answers were missing or damaged.

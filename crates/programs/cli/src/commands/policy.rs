@@ -63,9 +63,9 @@ pub(crate) enum PolicyCommand {
 /// The choice of a policy for a component: `COMPONENT=NAME,PARAM=VALUE..` on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
-    /// Name of the component.
+    /// Name of the component whose policy is chosen, such as `rmt-queue`.
     pub component: String,
-    /// Name of the policy.
+    /// Name of the chosen policy, such as `red`.
     pub name: String,
     /// Parameters of the policy: values by name.
     pub params: BTreeMap<String, String>,
@@ -96,7 +96,7 @@ impl FromStr for Choice {
     }
 }
 
-/// Runs the command.
+/// Runs a command of `carina policy`.
 ///
 /// # Errors
 /// There is no such DIF, member, policy or parameter, or it cannot be changed.

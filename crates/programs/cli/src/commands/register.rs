@@ -23,7 +23,7 @@ pub(crate) struct RegisterArgs {
     hold: Option<u64>,
 }
 
-/// Runs the command.
+/// Runs `carina register`.
 ///
 /// # Errors
 /// The node refuses the name or ends.

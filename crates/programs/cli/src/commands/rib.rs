@@ -58,7 +58,7 @@ pub(crate) struct Of {
     member: Option<String>,
 }
 
-/// Runs the command.
+/// Runs a command of `carina rib`.
 ///
 /// # Errors
 /// There is no such member or object, or the member does not answer.

@@ -53,7 +53,7 @@ pub(crate) enum SimCommand {
     Vnet(vnets::VnetArgs),
 }
 
-/// Options of `carina sim run`.
+/// Options of `carina sim run`: the seed of the scenario, and which parts of it to keep.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// Number from which the scenario is drawn: the same seed gives the same run
@@ -93,7 +93,7 @@ impl RunArgs {
     }
 }
 
-/// Options of `carina sim soak`.
+/// Options of `carina sim soak`: the seeds to run, and how long to reduce a failing scenario.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SoakArgs {
     /// Range of seeds to run, such as 0..1000; the last one is not included
@@ -133,7 +133,7 @@ impl WantedArgs {
     }
 }
 
-/// Runs the command.
+/// Runs a command of `carina sim`.
 ///
 /// # Errors
 /// A check fails in a scenario, or the output cannot be written.

@@ -43,7 +43,7 @@ pub(crate) struct SshArgs {
     words: Vec<OsString>,
 }
 
-/// Runs the command: this process becomes ssh.
+/// Runs `carina ssh`: this process becomes ssh.
 ///
 /// # Errors
 /// The VM does not run or has no sshd of Carina's, no node runs, or ssh is not installed.

@@ -74,7 +74,7 @@ impl Sample {
     }
 }
 
-/// Runs the command.
+/// Runs `carina top`.
 ///
 /// # Errors
 /// No node has run in this run directory, so there are no counters.

@@ -41,7 +41,7 @@ pub(crate) struct TraceArgs {
     output: OutputArgs,
 }
 
-/// Runs the command.
+/// Runs `carina trace`.
 ///
 /// # Errors
 /// The graph does not run or has no such link, or the file cannot be written.

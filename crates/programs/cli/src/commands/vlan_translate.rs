@@ -38,7 +38,7 @@ pub(crate) struct VlanTranslateArgs {
     pace: Pace,
 }
 
-/// Runs the command.
+/// Runs `carina vlan-translate`.
 ///
 /// # Errors
 /// An interface cannot be used, or `--inner` and `--outer` are the same.

@@ -140,7 +140,7 @@ impl From<VmpiName> for VmpiKind {
     }
 }
 
-/// Options of `carina vm run`.
+/// Options of `carina vm run`: what the VM consists of, and when the command returns.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// Name of the new VM, such as a
@@ -201,7 +201,7 @@ const START: Duration = Duration::from_secs(60);
 /// How long the name of a guest's sshd may take to be known here.
 const SSHD_NAME: Duration = Duration::from_secs(60);
 
-/// Runs the command.
+/// Runs a command of `carina vm`.
 ///
 /// # Errors
 /// The node refuses or does not run, or QEMU does not start.

@@ -47,7 +47,7 @@ pub(crate) struct VnetTools {
     pub import: fn(&Shared, import::ImportArgs) -> Outcome,
 }
 
-/// Runs the command.
+/// Runs a command of `carina vnet`.
 ///
 /// # Errors
 /// A document is wrong, an option is not possible, or the command fails.

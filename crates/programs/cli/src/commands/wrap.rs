@@ -68,7 +68,7 @@ pub(crate) enum Kind {
     Seccomp,
 }
 
-/// Runs the command: it becomes the program, or carries out the program's calls until it ends.
+/// Runs `carina wrap`: it becomes the program, or carries out the program's calls until it ends.
 ///
 /// # Errors
 /// The program cannot be wrapped, or no node runs.

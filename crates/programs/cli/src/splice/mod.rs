@@ -27,24 +27,24 @@ pub(crate) use self::way::{Counts, Ending};
 /// Report that one direction of a pair of flows has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Number of the pair.
+    /// Number of the pair of flows, as passed to [`join`].
     pub pair: u64,
     /// True for the direction from the caller to the called application.
     pub is_forward: bool,
     /// Why the direction ended.
     pub ending: Ending,
-    /// What the direction carried.
+    /// SDUs and bytes that the direction carried.
     pub counts: Counts,
 }
 
 /// Receives the reports of ended directions, and can stop all directions.
 #[derive(Clone)]
 pub(crate) struct Supervisor {
-    /// Channel for the reports.
+    /// Channel into which each direction puts its report when it ends.
     pub ended: Sender<Ended>,
-    /// Signalled after each report.
+    /// Signalled after a report is in the channel.
     pub doorbell: Arc<EventFd>,
-    /// Set when all directions have to end.
+    /// True when all directions have to end; [`Supervisor::stop`] sets it.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn join(
 }
 
 impl Supervisor {
-    /// Tells all directions to end.
+    /// Tells all directions to end, and returns at once. Each direction then reports its end.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }

@@ -2,7 +2,7 @@
 
 use carina_lua::config::{LuaConfig, Script as Text};
 
-/// The work of a script.
+/// What a measured Lua script does, by the case in which an app in Rust does the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Script {
     /// That of case `filter`.

@@ -18,7 +18,7 @@ pub(super) struct Guests {
     server: Running,
 }
 
-/// Counts of busybox's ping.
+/// How many pings were sent and answered, and their mean round trip.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Pings {
     /// Number of requests.

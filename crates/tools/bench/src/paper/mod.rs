@@ -148,7 +148,7 @@ pub struct CaseResults {
     goodput: BTreeMap<(u64, String, usize), f64>,
 }
 
-/// The results of all cases.
+/// The results of all cases that were measured, with goals and tables.
 #[derive(Debug)]
 pub struct PaperResults {
     /// The rows of all cases.

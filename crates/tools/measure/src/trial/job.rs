@@ -150,7 +150,7 @@ impl SideReport {
     }
 }
 
-/// Messages of the control channel.
+/// Messages by which client and server coordinate a measurement, over the control channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Message {

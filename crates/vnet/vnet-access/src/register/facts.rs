@@ -30,7 +30,8 @@ pub struct Facts {
     pub dif: Option<DifFacts>,
 }
 
-/// The DIF of a network.
+/// The network's DIF, of which users' systems may become members, and the member in the access
+/// point's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DifFacts {
     /// Name of the DIF.

@@ -14,7 +14,7 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node, it does not answer, or the command does not end within `limit`. A
-    /// command that fails is no error: its output contains its exit status.
+    /// command that fails is not an error: its output contains its exit status.
     pub(crate) fn run(&self, node: &str, command: &str, limit: Duration) -> Result<Output> {
         self.node(node)?.run(command, limit)
     }

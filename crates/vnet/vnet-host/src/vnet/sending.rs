@@ -17,7 +17,7 @@ enum Ending {
     /// The destination has received the node, as far as this host knows; the provider decides where
     /// it runs.
     Away,
-    /// The node stays here and runs on.
+    /// The node was not sent, and continues here.
     Here(Error),
 }
 

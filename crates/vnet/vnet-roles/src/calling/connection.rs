@@ -25,7 +25,7 @@ pub struct Connection {
     host: String,
 }
 
-/// Why a call failed.
+/// Why a request to another party failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -113,7 +113,8 @@ fn in_plain_words(source: io::Error) -> io::Error {
     }
 }
 
-/// How to call a party.
+/// Everything that is needed to call a party: its identity and address, and the caller's
+/// certificate.
 #[derive(Clone, Debug)]
 pub struct Callee {
     /// The party to call.

@@ -9,7 +9,7 @@ use carina_vnet::report::{ExecLine, ExecReply, MigrationReport, NodeReport, Pass
 use carina_vnet::way::PieceSeen;
 use serde::{Deserialize, Serialize};
 
-/// An answer to a request.
+/// What a host answers to an [`Ask`](super::Ask).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {

@@ -29,7 +29,7 @@ pub struct DrainRequest {
     pub limit_ms: u64,
 }
 
-/// The result of draining a host.
+/// Which nodes have left a drained host, and which have not, with the reasons.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrainReport {

@@ -62,7 +62,7 @@ struct Place {
 }
 
 impl Entrance {
-    /// Begins to accept connections.
+    /// Begins to accept connections and to do their handshakes.
     ///
     /// # Errors
     /// The socket is unusable.

@@ -122,9 +122,10 @@ impl Drop for Waits {
     fn drop(&mut self) {
         let Some(wanted) = self.0.take() else { return };
         let End { below, vnps, .. } = self.0.clone();
-        // The command takes a place of its caller until it has ended; its end needs none.
+        // A command counts as one of its caller's requests until it has ended; the request to end
+        // it does not count.
         tokio::task::spawn_blocking(move || {
-            // A host that does not hear of it ends the command at its limit.
+            // A host that does not get this request ends the command at its time limit.
             let _ = below.ask_and_wait(&vnps, &wanted);
         });
     }
@@ -171,7 +172,7 @@ fn relay(
         let answer = end.ask(wanted, asks(since, PORTION_BYTES, WATCH_MS_MAX))?;
         kept.set(Instant::now());
         let lines = lines_of(answer)?;
-        // While the caller takes nothing, the host hears that it is still there.
+        // While the caller reads nothing, these requests keep the command alive at its host.
         let is_over = || {
             if kept.get().elapsed() >= KEEP {
                 kept.set(Instant::now());

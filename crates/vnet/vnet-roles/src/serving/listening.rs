@@ -14,7 +14,7 @@ use crate::calling::address::Address;
 use crate::identity::Identity;
 use crate::wire::{TaskFlow, TaskWire};
 
-/// An open listener of a role.
+/// Where a role listens: a bound TCP socket, or a registered name. It accepts nothing yet.
 #[derive(Debug)]
 pub enum Listening {
     /// A TCP socket.
@@ -32,7 +32,7 @@ pub struct Named {
     registration: Option<Registration>,
 }
 
-/// Incoming connections.
+/// The connections that arrive at a listener.
 #[derive(Debug)]
 pub enum Incoming {
     /// Connections over TCP.
@@ -65,7 +65,7 @@ impl Listening {
         }
     }
 
-    /// The address as text.
+    /// Where the listener is reachable, as text: `IP:PORT`, or the name in its DIF.
     #[must_use]
     pub fn place(&self) -> String {
         match self {

@@ -160,7 +160,7 @@ impl<S: Store> Operations<S> {
         Ok(history.events.since(since))
     }
 
-    /// Adds an event to a network's log.
+    /// Adds an event to the log of a network, and wakes those who wait for events.
     pub fn tell(&mut self, now: Instant, name: &str, what: String) {
         if let Some(history) = self.histories.get_mut(name) {
             history.add(now, what);

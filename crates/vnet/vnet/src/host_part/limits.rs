@@ -110,7 +110,7 @@ impl HostLimits {
         }
     }
 
-    /// Checks all nodes of a part.
+    /// Checks whether all nodes of a part are within these limits.
     ///
     /// # Errors
     /// The first node that exceeds the limits of this host.
@@ -118,7 +118,7 @@ impl HostLimits {
         part.nodes.iter().try_for_each(|node| self.check_node(node))
     }
 
-    /// Checks one node.
+    /// Checks whether a node is within these limits.
     ///
     /// # Errors
     /// The node exceeds the limits of this host.

@@ -42,7 +42,7 @@ pub(super) struct Moved {
     pub(super) outcome: MoveOutcome,
 }
 
-/// The outcome of a move.
+/// How a move of a node ended: where the node is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MoveOutcome {

@@ -17,7 +17,7 @@ use super::Pip;
 use super::books::Made;
 use super::placing::{Laid, Tunnel};
 
-/// Everything that a provider knows.
+/// Everything that a provider knows of its hosts and of the parts of networks on them.
 #[derive(Clone, Debug, Serialize)]
 pub struct PipView {
     /// The hosts, in the order of the inventory.
@@ -32,7 +32,7 @@ pub struct PipView {
     pub excess: Vec<String>,
 }
 
-/// A host of the provider.
+/// A host of the provider, with its resources and the time of its last report.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostView {
     /// Name of the host.
@@ -81,7 +81,7 @@ pub struct GroundLinkView {
     pub delay_us: u64,
 }
 
-/// A part of a network.
+/// A provider's part of a network, with the hosts of its nodes and the paths of its links.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartView {
     /// The network's uid.

@@ -12,7 +12,7 @@ use super::{
     Entry, KeyRange, LeaseId, OPERATIONS_MAX, Outcome, Revision, Store, StoreError, Transaction,
 };
 
-/// A store under test, with its clock.
+/// Gives the conformance tests a store under test, and the clock of that store.
 pub trait Subject {
     /// Opens another handle on the same store, as another process would.
     fn open(&mut self) -> Box<dyn Store>;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use super::{Act, Direction, Spot};
 use crate::host_part::{EndPart, Far, HostPart};
 
-/// A path according to routes.
+/// The path of echo requests and replies between two nodes, as the routes of the network lead them.
 #[derive(Debug)]
 pub struct Route {
     /// The address of the node at the end of the path.

@@ -85,7 +85,7 @@ pub struct EndDropped {
     pub received: Dropped,
 }
 
-/// What one host, or several, have seen.
+/// What one host, or several together, have seen of the echo requests of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PieceSeen {
@@ -138,7 +138,7 @@ impl Together {
         self.route.address
     }
 
-    /// What each host has to look for.
+    /// The order for every host: which frames to look for, and at which link ends.
     #[must_use]
     pub fn sought(&self) -> Sought {
         let spots = self.route.spots.iter();

@@ -13,7 +13,7 @@ use carina_text::duration::parse_ns;
 use super::PROGRESS;
 use crate::failure::{Failure, usage};
 
-/// Options of `carina bench paper`.
+/// Options of `carina bench paper`: which measurements to repeat, how often and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PaperArgs {
     /// Measurements to repeat, separated by commas [default: all]
@@ -38,7 +38,7 @@ pub(crate) struct PaperArgs {
     pub(super) in_network_namespace: bool,
 }
 
-/// Options of `carina bench hv`.
+/// Options of `carina bench hv`: cases, systems and SDU sizes to compare.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HvArgs {
     /// Number of runs of each measurement
@@ -64,7 +64,7 @@ pub(crate) struct HvArgs {
     pub(super) in_network_namespace: bool,
 }
 
-/// Options of `carina bench local`.
+/// Options of `carina bench local`: SDU sizes, and which processes are pinned.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LocalArgs {
     /// Number of runs of each measurement
@@ -99,7 +99,7 @@ pub(crate) struct CaseArgs {
     pub cases: Vec<String>,
 }
 
-/// Options of `carina bench guest`.
+/// Options of `carina bench guest`: cases and sizes to measure, and the program of the guest.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GuestArgs {
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub(crate) struct GuestArgs {
     pub(super) in_network_namespace: bool,
 }
 
-/// Options of `carina bench drivers`.
+/// Options of `carina bench drivers`: cases and sizes to measure, and the program of the guest.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DriversArgs {
     #[command(flatten)]
@@ -121,7 +121,7 @@ pub(crate) struct DriversArgs {
     pub(super) guest_program: Option<PathBuf>,
 }
 
-/// Options of `carina bench restart`.
+/// Options of `carina bench restart`: cases to measure, and how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RestartArgs {
     /// Number of runs of each measurement
@@ -134,7 +134,7 @@ pub(crate) struct RestartArgs {
     pub(super) in_network_namespace: bool,
 }
 
-/// Options of `carina bench flows`.
+/// Options of `carina bench flows`: how many flows to allocate, how many at a time.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct FlowsArgs {
     /// Number of flows that are open at the same time

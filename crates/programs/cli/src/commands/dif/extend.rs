@@ -11,7 +11,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line};
 
-/// Options of `carina dif extend`.
+/// Options of `carina dif extend`: the member, and the N-1 DIF to add.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExtendArgs {
     /// Name of the DIF whose member is extended
@@ -28,7 +28,8 @@ pub(crate) struct ExtendArgs {
     ipcp: Option<LocalName>,
 }
 
-/// Runs the command. With `--wait`, waits until the member has a neighbour over the new N-1 DIF.
+/// Runs `carina dif extend`. With `--wait`, waits until the member has a neighbour over the new N-1
+/// DIF.
 ///
 /// # Errors
 /// The node refuses or does not run, or the member has no neighbour there in time.

@@ -14,7 +14,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina dif create`.
+/// Options of `carina dif create`: name and configuration of the DIF, and its first member.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub(crate) struct CreateArgs {
     config: ConfigArgs,
 }
 
-/// Options of `carina dif join`.
+/// Options of `carina dif join`: the DIF to join, over which DIFs, and the new member.
 #[derive(Debug, clap::Args)]
 pub(crate) struct JoinArgs {
     #[command(flatten)]

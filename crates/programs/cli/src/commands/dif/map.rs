@@ -16,7 +16,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina dif map`.
+/// Options of `carina dif map`: the DIF to draw, as which member knows it, and in which format.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MapArgs {
     /// Name of the DIF to draw
@@ -60,7 +60,7 @@ impl Serialize for Pair {
 /// Time between two reads while some members are unreachable.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs the command.
+/// Runs `carina dif map`.
 ///
 /// # Errors
 /// There is no such DIF or member, or the file cannot be written.

@@ -10,7 +10,7 @@ use super::make::LOOK_AGAIN;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
-/// Options of `carina dif retract`.
+/// Options of `carina dif retract`: the member, and the N-1 DIF to remove.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetractArgs {
     /// Name of the DIF whose member gives up an N-1 DIF
@@ -24,7 +24,8 @@ pub(crate) struct RetractArgs {
     ipcp: Option<LocalName>,
 }
 
-/// Runs the command. With `--wait`, waits until the member has no N-1 flow left in that N-1 DIF.
+/// Runs `carina dif retract`. With `--wait`, waits until the member has no N-1 flow left in that
+/// N-1 DIF.
 ///
 /// # Errors
 /// The node refuses or does not run, or N-1 flows remain when the time of `--wait` is over.

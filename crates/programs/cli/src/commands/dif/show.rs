@@ -14,7 +14,7 @@ use crate::commands::rib::objects_table;
 use crate::failure::{Attempt, Failure, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina dif show`.
+/// Options of `carina dif show`: the DIF, and the member whose knowledge of it to show.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
     /// Name of the DIF to show
@@ -90,7 +90,7 @@ pub(super) fn ago_text(ms: u64) -> String {
     }
 }
 
-/// Runs the command.
+/// Runs `carina dif show`.
 ///
 /// # Errors
 /// There is no such DIF or member, or it does not answer.

@@ -14,7 +14,7 @@ use crate::failure::{Attempt, Outcome, refused};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line};
 
-/// Options of `carina lwaftr bench`.
+/// Options of `carina lwaftr bench`: the configuration, the captures to forward, and for how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(crate) struct BenchArgs {
     bench_file: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs `carina lwaftr bench`.
 ///
 /// # Errors
 /// A file is invalid or has no frames, or the system refuses a resource.

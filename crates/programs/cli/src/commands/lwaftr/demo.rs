@@ -15,7 +15,8 @@ use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina lwaftr demo`.
+/// Options of `carina lwaftr demo`: where to write the figure, and how often and how long to
+/// measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// Directory in which to write lwaftr.svg and lwaftr.json
@@ -31,7 +32,7 @@ pub(crate) struct DemoArgs {
     in_network_namespace: bool,
 }
 
-/// Runs the command.
+/// Runs `carina lwaftr demo`.
 ///
 /// # Errors
 /// A requirement is missing, or the page does not arrive.

@@ -10,7 +10,7 @@ use carina_lwaftr::generate::Plan;
 use crate::failure::{Attempt, Outcome, refused};
 use crate::report::print_line;
 
-/// Options of `carina lwaftr generate`.
+/// Options of `carina lwaftr generate`: the softwires to generate, and the capture files to write.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GenerateArgs {
     /// First IPv4 address that customers share; the other ones follow it

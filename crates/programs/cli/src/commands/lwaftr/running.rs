@@ -29,7 +29,8 @@ mod counts;
 mod graph;
 mod process;
 
-/// Options of `carina lwaftr run`.
+/// Options of `carina lwaftr run`: the configuration, the ports, and the threads that forward
+/// packets.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// File of the configuration: text of snabb-softwire or ietf-softwire-br, or the output of

@@ -12,7 +12,7 @@ use crate::Shared;
 use crate::failure::{Failure, Outcome, refused, usage};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina nfv args`.
+/// Options of `carina nfv args`: the port, and the format of the arguments to print.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArgs {
     /// Name of the port to connect to, as in the file of ports

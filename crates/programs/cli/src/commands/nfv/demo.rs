@@ -16,7 +16,7 @@ use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina nfv demo`.
+/// Options of `carina nfv demo`: where to write the figure, and how often and how long to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// Directory in which to write fig4.svg and fig4.json
@@ -33,7 +33,7 @@ pub(crate) struct DemoArgs {
     guest_program: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs `carina nfv demo`.
 ///
 /// # Errors
 /// A requirement is missing, a step fails, or an observation differs from what is expected.

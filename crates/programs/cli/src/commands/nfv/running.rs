@@ -25,7 +25,7 @@ use crate::graph_directory::OwnCounters;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina nfv run`.
+/// Options of `carina nfv run`: the file of ports, and the threads that run them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]

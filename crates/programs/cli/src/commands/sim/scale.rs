@@ -14,10 +14,10 @@ use crate::Shared;
 use crate::failure::{Outcome, failed, usage};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina sim scale`.
+/// Options of `carina sim scale`: how many systems to simulate, and how they are divided.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScaleArgs {
-    /// Number of systems
+    /// Number of systems to simulate, the same for one DIF and for stacked DIFs
     #[arg(long, default_value_t = 1_000)]
     systems: usize,
     /// Number of regions into which the systems are divided
@@ -32,7 +32,7 @@ pub(crate) struct ScaleArgs {
     /// Number of runs, each with another seed
     #[arg(long, default_value_t = 1)]
     runs: usize,
-    /// File in which to draw the figure
+    /// SVG file in which to draw the figure
     #[arg(long, value_name = "FILE", default_value = "scale.svg")]
     svg: PathBuf,
 }
@@ -45,7 +45,7 @@ struct Document {
     rows: Vec<Row>,
 }
 
-/// Runs the command.
+/// Runs `carina sim scale`.
 pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
     if args.regions < 2 || args.systems < 3 * args.regions || args.runs == 0 {
         return Err(usage(

@@ -13,13 +13,13 @@ use crate::Shared;
 use crate::failure::{Outcome, failed};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina sim vnet`.
+/// Options of `carina sim vnet`: the seeds to run, and the size of the simulated world.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VnetArgs {
     /// Range of seeds to run, such as 0..1000; the last one is not included
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
-    /// Size of the simulated world
+    /// Size of the simulated world: hosts, providers and networks
     #[arg(long, value_enum, default_value_t = Scale::Small,
           conflicts_with_all = ["pips", "hosts", "networks"])]
     scale: Scale,

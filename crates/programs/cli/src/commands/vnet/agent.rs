@@ -35,7 +35,8 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
-/// Options of `carina vnet agent`.
+/// Options of `carina vnet agent`: what the agent may use on this host, and whose orders it carries
+/// out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArgs {
     /// Exit when the last network is removed [default: run until Ctrl-C]

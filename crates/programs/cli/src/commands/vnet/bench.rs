@@ -59,7 +59,7 @@ pub(crate) enum VnetBenchCommand {
     Forward(ForwardArgs),
 }
 
-/// Options of `carina vnet bench forward`.
+/// Options of `carina vnet bench forward`: which cases to measure, how often and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ForwardArgs {
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub(crate) struct ForwardArgs {
     in_network_namespace: bool,
 }
 
-/// Options of `carina vnet bench instantiate`.
+/// Options of `carina vnet bench instantiate`: which networks to make, and how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InstantiateArgs {
     /// What providers reveal about themselves, separated by commas: pip, vnp, abstract [default:
@@ -97,7 +97,7 @@ pub(crate) struct InstantiateArgs {
     in_network_namespace: bool,
 }
 
-/// Options of `carina vnet bench embed`.
+/// Options of `carina vnet bench embed`: substrates, requests and embedders to compare.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EmbedArgs {
     /// Substrates, separated by commas: wx100, geant, brain [default: all, or wx100 with --eta]
@@ -118,7 +118,7 @@ pub(crate) struct EmbedArgs {
     systems: Vec<String>,
 }
 
-/// Runs the command.
+/// Runs a command of `carina vnet bench`.
 ///
 /// # Errors
 /// An option is not possible, or an embedding violates a constraint.

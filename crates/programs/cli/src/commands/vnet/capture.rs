@@ -13,7 +13,7 @@ use crate::commands::trace::copy_links;
 use crate::failure::{Outcome, failed};
 use crate::graph_directory::GraphEntry;
 
-/// Options of `carina vnet capture`.
+/// Options of `carina vnet capture`: the link whose frames to copy, and where to write them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CaptureArgs {
     /// Link to capture: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)

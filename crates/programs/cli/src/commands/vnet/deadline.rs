@@ -6,7 +6,7 @@ use carina_vnet::document::{Document, OnInsufficient};
 
 use crate::failure::{Failure, failed};
 
-/// The option of commands that wait for a network.
+/// The option that says how long a command waits until a network is ready.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct DeadlineArgs {
     /// Fail if the network is not ready within this time, such as 5m [default: 20m, plus the time

@@ -14,7 +14,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina vnet demo`.
+/// Options of `carina vnet demo`: how its VMs are started, and how often its network is made.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// How the VMs are started: cold (each boots) or clone (each resumes from a snapshot)

@@ -11,7 +11,7 @@ use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Outcome};
 use crate::report::print_bytes;
 
-/// Options of `carina vnet export`.
+/// Options of `carina vnet export`: the network to write, and in which format.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
     /// Name of the network [default: the only one]

@@ -37,7 +37,7 @@ pub(crate) enum ImageCommand {
     },
 }
 
-/// Options of `carina vnet image add`.
+/// Options of `carina vnet image add`: the disk image, its name, and how to boot it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
     /// Disk image file to copy, in format qcow2 or raw
@@ -60,7 +60,7 @@ pub(crate) struct AddArgs {
     user_data: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs a command of `carina vnet image`.
 ///
 /// # Errors
 /// There is no such image, the file is not a disk image, or a node uses the image.

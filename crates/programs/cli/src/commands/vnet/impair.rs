@@ -18,7 +18,7 @@ use crate::failure::{Attempt, Outcome, failed, usage};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina vnet impair`.
+/// Options of `carina vnet impair`: the link, its new impairments and their direction.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImpairArgs {
     /// Link to impair: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)

@@ -14,7 +14,7 @@ use crate::commands::import::not_carried;
 use crate::failure::{Attempt, Outcome, refused, usage};
 use crate::report::{print_bytes, print_json, progress};
 
-/// Options of `carina vnet import`.
+/// Options of `carina vnet import`: the file to convert, its format, and the format to write.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportArgs {
     /// File to import: .lab, .yml, lab.conf, .rspec, .graphml, .gml

@@ -18,7 +18,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal_saying};
 use crate::report::report;
 
-/// Options of `carina vnet exec`.
+/// Options of `carina vnet exec`: the command, and the node in which to run it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
     /// Name of the virtual network [default: the only one]

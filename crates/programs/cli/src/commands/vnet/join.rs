@@ -26,7 +26,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina vnet join`.
+/// Options of `carina vnet join`: the token of the end user, and the interface to create.
 #[derive(Debug, clap::Args)]
 pub(crate) struct JoinArgs {
     /// Token from `carina vnet token`; `-` reads it from standard input, so that other users of

@@ -13,7 +13,7 @@ use crate::failure::{Attempt, Outcome, usage};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina vnet migrate`.
+/// Options of `carina vnet migrate`: the node to move, and where to.
 #[derive(Debug, clap::Args)]
 pub(crate) struct MigrateArgs {
     /// Name of the node to move, which must be a virtual machine

@@ -23,7 +23,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina vnet up`.
+/// Options of `carina vnet up`: the document of the network to make, and how long to wait.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UpArgs {
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) struct UpArgs {
     operator: OperatorArgs,
 }
 
-/// Options of `carina vnet apply`.
+/// Options of `carina vnet apply`: the changed document, and how long to wait.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]

@@ -44,7 +44,7 @@ pub(super) struct ServedArgs {
     keys: PathBuf,
 }
 
-/// Options of `carina vnet pip`.
+/// Options of `carina vnet pip`: where the PIP listens, its keys, and the hosts that it has.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PipArgs {
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(crate) struct PipArgs {
     web: Option<SocketAddr>,
 }
 
-/// Options of `carina vnet vnp`.
+/// Options of `carina vnet vnp`: where the VNP listens, its keys, and the PIPs that it uses.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VnpArgs {
     #[command(flatten)]
@@ -72,7 +72,7 @@ pub(crate) struct VnpArgs {
     networks_per_vno: usize,
 }
 
-/// Options of `carina vnet vno`.
+/// Options of `carina vnet vno`: where the VNO listens, its keys, and the VNP that it uses.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VnoArgs {
     #[command(flatten)]

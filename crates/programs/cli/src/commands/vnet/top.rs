@@ -14,7 +14,7 @@ use crate::commands::top::screen::{Column, Live};
 use crate::commands::top::{self, TopArgs};
 use crate::failure::{Attempt, Failure, Outcome};
 
-/// Options of `carina vnet top`.
+/// Options of `carina vnet top`: the network, and the interval of the rates.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LinkTopArgs {
     /// Name of the network whose links to show [default: the only one]

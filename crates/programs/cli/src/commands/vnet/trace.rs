@@ -13,7 +13,7 @@ use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina vnet trace`.
+/// Options of `carina vnet trace`: the nodes between which to send echo requests.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TraceArgs {
     /// Name of the node that sends the echo requests

@@ -26,7 +26,7 @@ pub(crate) struct HostArgs {
     keys: PathBuf,
 }
 
-/// Options of `carina vnet drain`.
+/// Options of `carina vnet drain`: the host to empty, and how long that may take.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
     #[command(flatten)]

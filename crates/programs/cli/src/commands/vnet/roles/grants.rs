@@ -11,7 +11,7 @@ use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina vnet grant`.
+/// Options of `carina vnet grant`: the network, the delegate, and the rights to grant or withdraw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GrantArgs {
     /// Name of the network
@@ -43,7 +43,7 @@ pub(crate) struct GrantArgs {
     operator: OperatorArgs,
 }
 
-/// Options of `carina vnet grants`.
+/// Options of `carina vnet grants`: the network whose grants to list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GrantsArgs {
     /// Name of the network [default: the only one]

@@ -69,7 +69,7 @@ A certificate that is issued to the same holder later is valid.")]
     },
 }
 
-/// Runs the command.
+/// Runs a command of `carina vnet keys`.
 ///
 /// # Errors
 /// A file exists already, or cannot be written.
