@@ -47,7 +47,7 @@ pub(crate) struct BlastArgs {
     /// Port that sends the packets, such as eth1 (see below)
     #[arg(value_name = "TX")]
     tx: String,
-    /// Port that receives them again [default: the sending port]
+    /// Port at which the packets return, such as eth2 [default: the sending port]
     #[arg(value_name = "RX")]
     rx: Option<PortSpec>,
     /// Send the Ethernet frames of this pcap or pcapng file, repeatedly [default: send generated
@@ -110,7 +110,7 @@ pub(crate) struct BlastArgs {
     /// Interval at which rates are printed; 0: never
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
     every: u64,
-    /// Print the histogram of latencies too
+    /// Also print a histogram of the latencies
     #[arg(long)]
     histogram: bool,
     /// Number of the processor to run on [default: any]
@@ -231,7 +231,7 @@ fn as_failure(error: BlastError) -> Failure {
     }
 }
 
-/// The load generator, with the signals that end it.
+/// The running load generator, and the signals that end it.
 struct Run {
     blasting: Blasting,
     interrupt: Interrupt,

@@ -50,7 +50,7 @@ pub(crate) struct HvArgs {
     /// SDU sizes in bytes, separated by commas [default: 0 to 4000 by 250, 64, 16k, 64k, 1M]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
-    /// Cases, separated by commas [default: guest-to-host,host-to-guest,echo]
+    /// Cases to measure, separated by commas [default: guest-to-host,host-to-guest,echo]
     #[arg(long, value_delimiter = ',')]
     pub(super) cases: Vec<String>,
     /// Systems to compare, separated by commas; limit is a bare ring in the same memory [default:

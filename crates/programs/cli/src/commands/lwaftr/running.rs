@@ -67,7 +67,7 @@ pub(crate) struct RunArgs {
     /// [default: any]
     #[arg(long, value_name = "CPU,CPU", value_delimiter = ',')]
     cpu: Vec<usize>,
-    /// Number of frames in the pool; each thread has a pool
+    /// Number of frames that the buffer pool of each thread holds
     #[arg(long, default_value_t = 16_384)]
     frames: usize,
     /// Longest packet that is reassembled from fragments, in bytes
@@ -86,7 +86,8 @@ impl RunArgs {
     }
 }
 
-/// Most workers. One thread of the graph is needed for the ports.
+/// Largest number of workers: one less than the threads of a graph, because one thread runs the
+/// ports.
 const WORKERS_MAX: i64 = carina_frame_engine::WORKERS_MAX as i64 - 1;
 
 /// Runs an AFTR until a signal or a command ends it.

@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line};
 /// Options that identify an end user: network, access point and user.
 #[derive(Debug, clap::Args)]
 pub(super) struct UserArgs {
-    /// Name of the network
+    /// Name of the network that the end user may join
     name: String,
     /// Name of the access point, as in the document
     access: String,
@@ -62,7 +62,7 @@ pub(crate) struct RevokeArgs {
 /// Options of `carina vnet users`: the network whose end users to list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsersArgs {
-    /// Name of the network [default: the only one]
+    /// Name of the network whose end users to list [default: the only one]
     name: Option<String>,
     #[command(flatten)]
     operator: OperatorArgs,

@@ -45,7 +45,7 @@ pub(crate) struct AddArgs {
     /// Name for the image: letters, digits and `-`
     #[arg(long)]
     name: String,
-    /// Kernel to boot [default: what is on the disk boots]
+    /// Kernel file to boot in place of the one on the disk [default: boot from the disk]
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
     /// File with the initramfs for --kernel [default: none]

@@ -34,7 +34,7 @@ pub(crate) struct ImpairArgs {
     /// Remove the impairments of the link (with --one-way, those in one direction)
     #[arg(long, requires = "link")]
     clear: bool,
-    /// Name of the network [default: the only one]
+    /// Name of the link's network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]

@@ -17,7 +17,7 @@ use crate::report::{print_json, print_line};
 pub(crate) struct NodeArgs {
     /// Name of the node to stop, start or restart
     node: String,
-    /// Name of the network [default: the only one]
+    /// Name of the node's network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) enum LinkCommand {
 pub(crate) struct LinkArgs {
     /// Link to switch: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     link: String,
-    /// Name of the network [default: the only one]
+    /// Name of the link's network [default: the only one]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use crate::report::{print_json, print_line};
 /// Options of `carina vnet grant`: the network, the delegate, and the rights to grant or withdraw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GrantArgs {
-    /// Name of the network
+    /// Name of the network on which to grant rights
     name: String,
     /// Name of the delegate, as in its certificate
     #[arg(long, value_name = "DELEGATE")]
@@ -28,8 +28,8 @@ pub(crate) struct GrantArgs {
         required_unless_present = "withdraw"
     )]
     may: Vec<Verb>,
-    /// Nodes for the rights exec, watch, console, migrate, restart, capture and impair [default:
-    /// all nodes]
+    /// Nodes to which the granted rights exec, watch, console, migrate, restart, capture and impair
+    /// apply [default: all nodes]
     #[arg(long = "node", value_name = "NODE,...", value_delimiter = ',')]
     nodes: Vec<String>,
     /// Lifetime of the grant from now, by the clock of this system: 30m, 12h, 2d [default: as long
@@ -46,7 +46,7 @@ pub(crate) struct GrantArgs {
 /// Options of `carina vnet grants`: the network whose grants to list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GrantsArgs {
-    /// Name of the network [default: the only one]
+    /// Name of the network whose grants to list [default: the only one]
     name: Option<String>,
     #[command(flatten)]
     operator: OperatorArgs,
