@@ -1,4 +1,5 @@
-//! A socket that listens, whose connections lead to a name.
+//! A listening stream socket: each connection that it accepts becomes a flow to an application
+//! name.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -17,24 +18,27 @@ use crate::refusals::Refusals;
 use crate::service::{Service, Watch};
 use crate::settings::Connect;
 
-/// A listening socket that leads to a name.
+/// A service that listens on a stream socket and requests a flow to an application name for each
+/// connection.
 pub(crate) struct Connector {
     settings: Connect,
     node: Node,
     listener: Listener,
     watch: Watch,
-    /// Connections whose flows were asked for.
+    /// Connections for which a flow was requested and the node has not answered, by their item in
+    /// the epoll set.
     pending: BTreeMap<u32, Pending>,
     last_item: u32,
     live: Live,
-    /// No connection is accepted until then: others wait in the listener's queue.
+    /// Until this time the connector accepts no connection; further connections wait in the
+    /// listener's queue.
     paused_until: Option<Instant>,
     refusals: Refusals,
 }
 
-/// A connection whose flow was asked for.
+/// A connection for which a flow was requested and the node has not answered.
 struct Pending {
-    /// The connection: the node has it too.
+    /// The connection; the node has a descriptor of it as well.
     socket: OwnedFd,
     allocation: StreamAllocation,
     until: Instant,
@@ -64,7 +68,7 @@ impl Connector {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the connector listens.
     pub(crate) fn endpoint(&self) -> Endpoint {
         self.listener.endpoint.clone()
     }
@@ -96,7 +100,7 @@ impl Connector {
         self.paused_until = Some(now + PAUSE);
     }
 
-    /// Asks for a flow for a connection.
+    /// Requests a flow for a connection; a connection whose request fails is reset.
     fn ask(&mut self, socket: OwnedFd, now: Instant) {
         match self.try_ask(&socket) {
             Ok((item, allocation)) => {
@@ -135,7 +139,7 @@ impl Connector {
         reset(socket);
     }
 
-    /// The node has answered for a connection, or its time is over.
+    /// Handles the node's answer to a flow request, or the end of the time limit for it.
     fn settle(&mut self, item: u32, now: Instant) {
         let Some(mut pending) = self.pending.remove(&item) else {
             return;
@@ -147,7 +151,7 @@ impl Connector {
         }
         self.watch.remove(&pending.allocation);
         match answer {
-            // The node has the connection, or the other application.
+            // The node, or the remote application, has the connection now.
             Ok(Some(_)) => {
                 if let Err(error) = self.live.add(&pending.socket) {
                     tracing::warn!(target: "carina::gateway", %error, "a connection is not counted");
@@ -186,25 +190,28 @@ impl Service for Connector {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        // Connections are asked for in order.
+        // Flows are requested in order, so the first one has the earliest deadline.
         let pending = self.pending.values().next().map(|pending| pending.until);
         let others = [self.paused_until, self.refusals.deadline(), pending];
         others.into_iter().flatten().min()
     }
 }
 
-/// The item of the listening socket.
+/// Number of the listening socket in the epoll set.
 const LISTENER: u32 = 0;
 
-/// Connections accepted in a row, before events of other services.
+/// Largest number of connections that are accepted in a row, before events of other services are
+/// handled.
 const ACCEPTS_MAX: usize = 64;
 
-/// Flows asked for at a time: fewer than a node offers to one application before it answers (64 by
-/// default). Other connections wait in the queue of the listener.
+/// Largest number of flow requests that wait for an answer. It is smaller than the number of
+/// requests that a node passes to one application before the application answers (64 by default).
+/// Further connections wait in the listener's queue.
 const PENDING_MAX: usize = 32;
 
-/// How long no connection is accepted when there are too many.
+/// For how long the connector accepts no connection after it had reached a limit.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long the node may take: it waits for the other application itself.
+/// Longest time that the node may take to answer a flow request; the node itself waits for the
+/// remote application.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);

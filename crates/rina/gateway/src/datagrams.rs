@@ -1,4 +1,4 @@
-//! Datagrams between a UDP socket and a flow that is a socket of messages.
+//! Moves datagrams between a UDP socket and a flow in socket mode, where one message is one SDU.
 
 use std::os::fd::AsFd;
 
@@ -6,17 +6,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// What a look for datagrams gave.
+/// What [`from_flow`] or [`to_flow`] has moved.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub count: u64,
-    /// Too long, or the other socket had no room.
+    /// Number of datagrams that were dropped, because they were too long or the other socket had no
+    /// room.
     pub dropped: u64,
-    /// The flow has ended.
+    /// Whether the flow has ended.
     pub is_over: bool,
 }
 
-/// Moves what a flow has to the UDP socket of its peer: `deliver` sends one datagram.
+/// Reads up to [`BURST`] SDUs that wait on a flow and passes each to `deliver`, which sends it as a
+/// datagram and returns false if it could not.
 pub(crate) fn from_flow(
     flow: impl AsFd,
     buffer: &mut [u8],
@@ -25,7 +27,7 @@ pub(crate) fn from_flow(
     let mut moved = Moved::default();
     for _ in 0..BURST {
         match recv(&flow, &mut *buffer, RecvFlags::DONTWAIT) {
-            // An SDU of no bytes and the end look the same but for the hang-up.
+            // An empty SDU and the end of the flow differ only by the hang-up.
             Ok((_, 0)) if has_hung_up(&flow) => {
                 moved.is_over = true;
                 return moved;
@@ -45,9 +47,9 @@ pub(crate) fn from_flow(
     moved
 }
 
-/// Gives a datagram to a flow.
+/// Sends a datagram as an SDU of a flow; drops and counts it if that is not possible now.
 pub(crate) fn to_flow(flow: impl AsFd, datagram: &[u8], sdu_max: u64, moved: &mut Moved) {
-    // The reader of a flow takes an SDU of no bytes for the end.
+    // The reader of a flow takes an empty SDU for the end of the flow.
     if datagram.is_empty() || datagram.len() as u64 > sdu_max {
         moved.dropped += 1;
         return;
@@ -55,13 +57,13 @@ pub(crate) fn to_flow(flow: impl AsFd, datagram: &[u8], sdu_max: u64, moved: &mu
     match send(flow, datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
         Ok(_) => moved.count += 1,
         Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => moved.is_over = true,
-        // No room: a network of datagrams drops.
+        // No room: the datagram is dropped, as in any network of datagrams.
         Err(_) => moved.dropped += 1,
     }
 }
 
-/// Sends a datagram; false when it cannot be sent. Where the kernel reports instead that the peer
-/// refused an earlier datagram, the datagram is sent a second time.
+/// Sends a datagram; returns false if it could not be sent. If the kernel reports instead that the
+/// peer refused an earlier datagram, sends the datagram a second time.
 pub(crate) fn send_udp(socket: impl AsFd, datagram: &[u8]) -> bool {
     let sent = || send(&socket, datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     match sent() {
@@ -79,8 +81,8 @@ fn has_hung_up(socket: impl AsFd) -> bool {
     poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().intersects(PollFlags::HUP)
 }
 
-/// Datagrams moved in a row, before those of others.
+/// Largest number of datagrams that are moved in a row, before datagrams of others.
 pub(crate) const BURST: usize = 64;
 
-/// Longest datagram, in bytes.
+/// Longest datagram that the gateway moves, in bytes.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_536;

@@ -1,4 +1,4 @@
-//! A connection to a server that is being made, without waiting for it.
+//! An attempt to connect to a server without waiting for the result.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -10,30 +10,31 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crate::endpoint::Resolved;
 
-/// A connection to a server that is being made for a flow.
+/// An attempt to connect to a server, for a flow that a remote application has requested.
 #[derive(Debug)]
 pub(crate) struct Dial {
     socket: OwnedFd,
     pub request: FlowRequest,
-    /// When the server counts as silent.
+    /// Time at which the attempt fails if the server has not accepted the connection.
     pub until: Instant,
-    /// The server's queue was full; a Unix socket must ask again.
+    /// If the queue of a Unix socket was full: time at which the attempt must be repeated.
     pub retry_at: Option<Instant>,
 }
 
-/// How far a connection is.
+/// State of an attempt to connect.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// It is there.
+    /// The connection is established.
     Connected,
-    /// The socket becomes writable when there is news, or it is to be asked again.
+    /// The attempt continues: the socket becomes writable when the result is known, or the attempt
+    /// is repeated at [`Dial::retry_at`].
     Waiting,
-    /// It cannot be made, in words.
+    /// The attempt has failed, for this reason.
     Failed(String),
 }
 
 impl Dial {
-    /// Begins to connect.
+    /// Starts an attempt to connect to `server`. Returns an error text if no socket can be made.
     pub(crate) fn start(
         server: &Resolved,
         request: FlowRequest,
@@ -59,7 +60,7 @@ impl Dial {
         Ok((dial, progress))
     }
 
-    /// Asks the server, for the first time or after its queue was full.
+    /// Calls `connect`, for the first time or again after the server's queue was full.
     pub(crate) fn connect(&mut self, server: &Resolved, now: Instant) -> Progress {
         self.retry_at = None;
         let asked = match server {
@@ -78,7 +79,7 @@ impl Dial {
         }
     }
 
-    /// The socket is writable, or broken.
+    /// Finds out the state of the attempt, after the socket has become writable or has failed.
     pub(crate) fn progress(&self) -> Progress {
         match socket_error(&self.socket) {
             Ok(Ok(())) if rustix::net::getpeername(&self.socket).is_ok() => Progress::Connected,
@@ -87,7 +88,7 @@ impl Dial {
         }
     }
 
-    /// When something is to be done that no event announces.
+    /// Returns when the attempt must be continued or ended, although no event announces it.
     pub(crate) fn deadline(&self) -> Instant {
         self.retry_at.map_or(self.until, |at| at.min(self.until))
     }
@@ -103,7 +104,7 @@ impl AsFd for Dial {
     }
 }
 
-/// Why a connection cannot be made, in words for the other side.
+/// Describes why a connection cannot be established, as text for the remote application.
 pub(crate) fn words(error: Errno) -> String {
     match error {
         Errno::CONNREFUSED => "connection refused".to_owned(),
@@ -117,13 +118,14 @@ pub(crate) fn words(error: Errno) -> String {
     }
 }
 
-/// The reason that the caller of the flow is given when the server does not answer.
+/// Returns the reason for refusing a flow when the server did not answer in time.
 pub(crate) fn silence() -> String {
     format!("no answer within {} s", CONNECT_LIMIT.as_secs())
 }
 
-/// How long a server may take to accept a connection: less than a node waits for an answer.
+/// Longest time that a server may take to accept a connection: less than a node waits for the
+/// answer to a flow request.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How soon a Unix socket with a full queue is asked again.
+/// Pause before the next attempt to connect to a Unix socket whose queue is full.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);

@@ -10,19 +10,19 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The address of a socket.
+/// The address of a socket of the kernel, outside of DIFs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Endpoint {
-    /// A TCP port: `HOST:PORT`.
+    /// A TCP address: `HOST:PORT`.
     Tcp(String),
-    /// A Unix stream socket.
+    /// The path of a Unix stream socket.
     Unix(PathBuf),
-    /// A UDP port: `HOST:PORT`.
+    /// A UDP address: `HOST:PORT`.
     Udp(String),
 }
 
-/// Why a text is no address of a socket.
+/// Error: a text is not the address of a socket; it says why.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{text:?} {what}; tcp:HOST:PORT, udp:HOST:PORT or unix:PATH would be right")]
 pub struct EndpointError {
@@ -30,7 +30,7 @@ pub struct EndpointError {
     what: String,
 }
 
-/// An endpoint whose host name was looked up.
+/// An endpoint whose host name has been replaced by an IP address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resolved {
     Tcp(SocketAddr),
@@ -39,7 +39,7 @@ pub(crate) enum Resolved {
 }
 
 impl Endpoint {
-    /// Looks the host name up, where it is one. This may wait for a name server.
+    /// Looks up the IP address if the endpoint names a host. The call may wait for a name server.
     pub(crate) fn resolve(&self) -> io::Result<Resolved> {
         let address = |text: &str| {
             let first = text.to_socket_addrs()?.next();

@@ -1,4 +1,4 @@
-//! Why a gateway cannot start, or ends.
+//! Why a gateway cannot start, or has ended.
 
 use std::io;
 
@@ -8,64 +8,65 @@ use thiserror::Error as ThisError;
 
 use crate::endpoint::Endpoint;
 
-/// Why a gateway cannot start, or ends.
+/// Why a gateway cannot start, or has ended.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum GatewayError {
-    /// A setting that makes no sense.
+    /// A setting has a value that is not possible.
     #[error("{field} is {value}; {right} would be right")]
     Setting {
-        /// The field.
+        /// Name of the setting.
         field: &'static str,
-        /// Its value.
+        /// Value of the setting.
         value: String,
-        /// What would be right.
+        /// What a correct value would be.
         right: &'static str,
     },
-    /// A host name that cannot be looked up.
+    /// A host name cannot be resolved.
     #[error("looking up {endpoint}: {source}")]
     Resolve {
-        /// The endpoint.
+        /// The endpoint that names the host.
         endpoint: Endpoint,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Listening failed.
+    /// The gateway cannot listen on an address.
     #[error("listening on {endpoint}: {}", listening(endpoint, source))]
     Listen {
-        /// Where.
+        /// The address.
         endpoint: Endpoint,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The name cannot be registered.
+    /// The node does not register a name.
     #[error("registering {name}: {source}")]
     Register {
         /// The name.
         name: AppName,
-        /// What the node said.
+        /// The error that the node returned.
         source: Error,
     },
-    /// The registration has ended: the node has ended, or the DIF does not take the name.
+    /// A registration has ended: the node has ended, or the DIF no longer accepts the name.
     #[error("the registration of {name} has ended: {source}")]
     Ended {
-        /// The name.
+        /// The registered name.
         name: AppName,
-        /// What the node said.
+        /// The error that the node returned.
         source: Error,
     },
-    /// The operating system refused something.
+    /// The operating system refused an operation.
     #[error("{action}: {source}")]
     System {
-        /// What was being done.
+        /// The operation that was attempted.
         action: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl GatewayError {
-    /// Makes a closure for `map_err` that says what was being done.
+    /// Makes a closure for `map_err` that adds the attempted operation to an error of the operating
+    /// system.
     pub(crate) fn system<E: Into<io::Error>>(
         action: &'static str,
     ) -> impl FnOnce(E) -> GatewayError {
@@ -77,7 +78,7 @@ impl GatewayError {
 }
 
 impl GatewayError {
-    /// Makes a closure for `map_err` of a look-up.
+    /// Makes a closure for `map_err` that adds the endpoint to the error of a failed look-up.
     pub(crate) fn resolving(endpoint: &Endpoint) -> impl FnOnce(io::Error) -> GatewayError + use<> {
         let endpoint = endpoint.clone();
         move |source| GatewayError::Resolve { endpoint, source }

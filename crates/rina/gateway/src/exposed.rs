@@ -1,4 +1,4 @@
-//! A name whose flows lead to a server of TCP or of a Unix socket.
+//! A service that registers a name and connects each flow to the name with a TCP or Unix server.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,13 +18,13 @@ use crate::refusals::Refusals;
 use crate::service::{Service, Watch};
 use crate::settings::Expose;
 
-/// An exposed server.
+/// The service that exposes one TCP or Unix server.
 pub(crate) struct Exposed {
     settings: Expose,
     server: Resolved,
     registration: Registration,
     watch: Watch,
-    /// Connections that are being made.
+    /// Attempts to connect to the server that are not complete, by their item in the epoll set.
     dials: BTreeMap<u32, Dial>,
     last_item: u32,
     live: Live,
@@ -88,11 +88,11 @@ impl Exposed {
         }
     }
 
-    /// Waits for a connection that is being made.
+    /// Keeps an attempt to connect until an event or its deadline.
     fn keep(&mut self, dial: Dial, now: Instant) -> Result<(), GatewayError> {
         self.last_item = self.last_item.checked_add(1).unwrap_or(REGISTRATION + 1);
         let item = self.last_item;
-        // A socket that is to be asked again has no events.
+        // A socket whose attempt must be repeated has no events.
         if dial.retry_at.is_none()
             && let Err(error) = self.watch.add(&dial, item, Interest::Write)
         {
@@ -115,7 +115,8 @@ impl Exposed {
         }
     }
 
-    /// The server has accepted: its connection is the end of the flow.
+    /// Accepts the flow request, after the server has accepted the connection, and attaches the
+    /// connection to the flow.
     fn accept(&mut self, dial: Dial, now: Instant) -> Result<(), GatewayError> {
         let (socket, request) = dial.into_parts();
         let is_tcp = matches!(self.server, Resolved::Tcp(_));
@@ -133,7 +134,8 @@ impl Exposed {
         }
     }
 
-    /// Tells the server who is at the other end.
+    /// Sends the server the header of the PROXY protocol, if it is configured, with the name of the
+    /// remote application.
     fn introduce(
         &self,
         socket: impl std::os::fd::AsFd,
@@ -143,7 +145,7 @@ impl Exposed {
             return Ok(());
         }
         let header = header(request);
-        // The buffer of a new connection holds it.
+        // The buffer of a new connection has room for the header.
         match send(socket, &header, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(bytes) if bytes == header.len() => Ok(()),
             Ok(_) => Err("the server did not accept the header of the PROXY protocol".to_owned()),
@@ -184,7 +186,7 @@ impl Service for Exposed {
                 Some(RegistrationEvent::NotAccepted { error, .. }) => {
                     self.refusals.note(error, now);
                 }
-                // The node has the connection.
+                // The flow was accepted: the node has the connection.
                 Some(_) => {}
                 None => return Ok(()),
             }
@@ -213,8 +215,8 @@ impl Service for Exposed {
     }
 }
 
-/// The item of the registration.
+/// Number of the registration in the epoll set.
 const REGISTRATION: u32 = 0;
 
-/// Events handled in a row, before those of other services.
+/// Largest number of events that are handled in a row, before events of other services.
 const EVENTS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! The loop of a gateway: one thread and one epoll set for all its services.
+//! The event loop of a gateway: one thread and one epoll set for all its services.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ use crate::settings::{Connect, Expose, Setting};
 use crate::udp_connector::UdpConnector;
 use crate::udp_exposed::UdpExposed;
 
-/// Services that one thread serves.
+/// Services that connect kernel sockets with application names; one thread runs all of them.
 pub struct Gateway {
     node: Node,
     epoll: Rc<Epoll>,
@@ -26,14 +26,14 @@ pub struct Gateway {
     last_id: u32,
 }
 
-/// Why a service of a gateway has ended, and its number.
+/// Which service of a gateway has ended, and why.
 pub(crate) struct Ended {
     pub service: Option<u32>,
     pub error: GatewayError,
 }
 
 impl Gateway {
-    /// A gateway without services, over a node.
+    /// Makes a gateway without services that uses `node`.
     ///
     /// # Errors
     /// The process has too many open files.
@@ -47,7 +47,8 @@ impl Gateway {
         })
     }
 
-    /// Registers a name for a server; gives the DIFs in which it is registered now.
+    /// Adds a service that registers a name and connects its flows to a server. Returns the DIFs in
+    /// which the name is registered now.
     ///
     /// # Errors
     /// A setting makes no sense, the server's host is unknown, or the node refuses the name.
@@ -55,8 +56,9 @@ impl Gateway {
         self.add_exposed(settings).map(|(_, difs)| difs)
     }
 
-    /// Listens for a name; gives the address with the port that the kernel has chosen, where 0 was
-    /// asked for.
+    /// Adds a service that listens on a socket and connects its connections to an application name.
+    /// Returns the address on which it listens; if the settings have port 0, with the port that the
+    /// kernel chose.
     ///
     /// # Errors
     /// A setting makes no sense, or the address cannot be listened on.
@@ -64,7 +66,7 @@ impl Gateway {
         self.add_connector(settings).map(|(_, endpoint)| endpoint)
     }
 
-    /// Adds a service; gives its number.
+    /// Adds a service of either kind. Returns its number.
     pub(crate) fn add(&mut self, service: Setting) -> Result<u32, GatewayError> {
         match service {
             Setting::Expose(settings) => self.add_exposed(settings).map(|(id, _)| id),
@@ -72,7 +74,7 @@ impl Gateway {
         }
     }
 
-    /// Ends a service. Connections that it has made stay.
+    /// Ends a service. Connections that it has attached to flows continue.
     pub(crate) fn remove(&mut self, service: u32) {
         self.services.remove(&service);
     }
@@ -110,21 +112,24 @@ impl Gateway {
     }
 
     fn next(&mut self) -> (u32, Watch) {
-        // The highest number would be that of `STOP`.
+        // The highest number is not used: with it, a token could equal `STOP`.
         self.last_id = (self.last_id + 1) % (u32::MAX - 1);
         let watch = Watch::new(Rc::clone(&self.epoll), self.last_id);
         (self.last_id, watch)
     }
 
-    /// Serves until `stop` is readable. Connections that were made stay.
+    /// Runs the services in the calling thread until `stop` is readable. Connections that they have
+    /// attached to flows continue.
     ///
     /// # Errors
-    /// A registration has ended, as that of a node that ended, or the system refuses to wait.
+    /// A registration has ended, for instance because the node has ended; or the system refuses to
+    /// wait.
     pub fn run(&mut self, stop: impl AsFd) -> Result<(), GatewayError> {
         self.serve(stop, None).map_err(|ended| ended.error)
     }
 
-    /// Serves until `stop` is readable, the time has come or a service has ended.
+    /// Runs the services until `stop` is readable, the time `until` has come, or a service has
+    /// ended.
     pub(crate) fn serve(&mut self, stop: impl AsFd, until: Option<Instant>) -> Result<(), Ended> {
         let system = |error| Ended {
             service: None,
@@ -148,7 +153,7 @@ impl Gateway {
             let deadlines = self.services.values().filter_map(|s| s.deadline());
             let deadline = deadlines.chain(until).min();
             let now = Instant::now();
-            // Not before it is due: an empty turn would be the next one too.
+            // Not before the deadline: the loop would find nothing due, and wait for no time again.
             let wait = deadline.map(|at| at.saturating_duration_since(now).as_nanos() as u64 + 1);
             self.epoll.wait(&mut ready, wait).map_err(&system)?;
             let now = Instant::now();

@@ -1,16 +1,18 @@
-//! Sockets of the kernel reachable by names of DIFs, and names of DIFs reachable by sockets.
+//! A gateway between sockets of the kernel and applications in DIFs: it makes servers reachable by
+//! application names, and application names reachable by sockets.
 //!
 //! ```text
 //!  client == TCP == [connect]--node----DIF----node--[expose] == TCP == server
 //! ```
 //!
-//! An exposed service registers a name; for each flow that is asked for, it connects to its server
-//! and attaches the connection to the flow. A connector listens; for each connection that it
-//! accepts, it asks for a flow and attaches the connection. From then on the nodes move the bytes,
-//! or the kernel where both ends are on one system, and this process holds no descriptor of the
-//! connection. Datagrams (UDP) are moved here, one flow for each address of a peer.
+//! An exposed service (`expose`) registers a name. For each requested flow it connects to its
+//! server and attaches the connection to the flow. A connector (`connect`) listens. For each
+//! connection that it accepts it requests a flow and attaches the connection. From then on the
+//! nodes move the bytes, or the kernel if both ends are on one system. The gateway then has no
+//! descriptor of the connection. UDP datagrams are moved by the gateway itself, with one flow for
+//! each peer address.
 //!
-//! One thread and one epoll set serve all services of a [`Gateway`].
+//! One thread with one epoll set runs all services of a [`Gateway`].
 #![forbid(unsafe_code)]
 
 mod connection;

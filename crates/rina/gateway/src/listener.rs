@@ -1,4 +1,4 @@
-//! Sockets that a connector listens on.
+//! The listening sockets of connectors.
 
 use std::io;
 use std::net::TcpListener;
@@ -12,18 +12,20 @@ use rustix::net::{SocketFlags, accept_with, listen};
 use crate::endpoint::{Endpoint, Resolved};
 use crate::error::GatewayError;
 
-/// A listening stream socket. Its file, where it has one, is removed when it is dropped.
+/// A listening stream socket. If it is a Unix socket, its file is removed when this value is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: OwnedFd,
-    /// Where it listens: the port is the one that the kernel has chosen, where 0 was asked for.
+    /// The address on which the socket listens. If the settings have port 0, the port is the one
+    /// that the kernel chose.
     pub endpoint: Endpoint,
     pub is_tcp: bool,
-    /// Removed with the listener.
+    /// The file of a Unix socket, which is removed with the listener.
     _file: Option<SocketFile>,
 }
 
-/// The file of a Unix socket that this process has made.
+/// The file of a Unix socket that this process has created.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
@@ -31,7 +33,7 @@ struct SocketFile {
 }
 
 impl Listener {
-    /// Listens, without waiting for connections.
+    /// Opens a non-blocking listening socket.
     pub(crate) fn bind(endpoint: &Endpoint) -> Result<Listener, GatewayError> {
         let failed = |source| GatewayError::Listen {
             endpoint: endpoint.clone(),
@@ -74,14 +76,14 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next connection, as a blocking socket; `None` when no connection waits.
+    /// Accepts the next connection as a blocking socket; `None` when no connection waits.
     pub(crate) fn accept(&self) -> rustix::io::Result<Option<OwnedFd>> {
         use rustix::io::Errno;
         loop {
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => return Ok(Some(socket)),
                 Err(Errno::AGAIN) => return Ok(None),
-                // The client gave up before it was its turn.
+                // The client gave up before its connection was accepted.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
                 Err(error) => return Err(error),
             }
@@ -97,7 +99,7 @@ impl AsFd for Listener {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another process may have put a file of its own there.
+        // Another process may have created a file of its own at this path.
         if std::fs::symlink_metadata(&self.path).is_ok_and(|file| file.ino() == self.inode)
             && let Err(error) = std::fs::remove_file(&self.path)
         {
@@ -107,7 +109,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Removes the file of a socket whose process was killed.
+/// Removes the socket file that a killed process has left behind.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let Ok(file) = std::fs::symlink_metadata(path) else {
         return Ok(());
@@ -123,7 +125,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Connections that may wait to be accepted.
+/// Largest number of connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
 #[cfg(test)]
@@ -145,7 +147,7 @@ mod tests {
         assert!(third.contains("a file exists there"), "{third}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         std::fs::remove_file(&path).unwrap();
-        // What a process that was killed leaves behind.
+        // The file that a killed process leaves behind.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         drop(Listener::bind(&endpoint).unwrap());

@@ -1,4 +1,4 @@
-//! How many connections of a service are alive, which this process holds no longer.
+//! Counts the open connections of a service, of which this process has no descriptor any more.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use carina_sys::SocketWatch;
 
-/// The connections that a service has attached to flows, and their limit.
+/// The connections that a service has attached to flows, with their largest number.
 #[derive(Debug)]
 pub(crate) struct Live {
     watch: SocketWatch,
     last_token: u64,
-    /// At least as many as are alive: those that ended since the last look are among them.
+    /// Upper bound of the number of open connections; it includes connections that have ended since
+    /// the last check.
     count: usize,
     max: usize,
     looked_at: Option<Instant>,
@@ -36,12 +37,13 @@ impl Live {
         Ok(())
     }
 
-    /// Whether there is room for one connection beside those that are `under_way`.
+    /// Whether one more connection is allowed, in addition to `under_way` connections that are not
+    /// attached yet.
     pub(crate) fn has_room(&mut self, under_way: usize, now: Instant) -> bool {
         if self.count + under_way < self.max {
             return true;
         }
-        // A look costs as much as there are connections.
+        // The cost of a check is proportional to the number of connections.
         if self.looked_at.is_none_or(|at| now >= at + LOOK_AGAIN)
             && let Ok(open) = self.watch.open()
         {
@@ -52,7 +54,7 @@ impl Live {
     }
 }
 
-/// Time between two looks for connections that have ended.
+/// Shortest time between two checks for connections that have ended.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

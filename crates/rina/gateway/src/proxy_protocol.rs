@@ -1,20 +1,21 @@
 //! The PROXY protocol, version 2 (HAProxy, *The PROXY protocol*, section 2.2): a header in front of
-//! a connection that says who is at its other end.
+//! a connection that tells the server who the client is.
 //!
-//! A flow has names and no addresses: the address family is `AF_UNSPEC`, and the names are TLVs.
+//! A flow has names and no addresses. The address family is therefore `AF_UNSPEC`, and TLVs carry
+//! the names.
 
 use carina_client::FlowRequest;
 
-/// Type of the TLV with the name that was asked for.
+/// Type of the TLV with the name that the remote application called.
 pub const LOCAL_NAME_TLV: u8 = 0xe0;
 
-/// Type of the TLV with the name of the application that asks.
+/// Type of the TLV with the name of the remote application.
 pub const REMOTE_NAME_TLV: u8 = 0xe1;
 
 /// Type of the TLV with the name of the DIF.
 pub const DIF_TLV: u8 = 0xe2;
 
-/// The header of a connection for a flow.
+/// Makes the header that goes in front of the connection for a flow.
 pub(crate) fn header(request: &FlowRequest) -> Vec<u8> {
     header_of([
         (AUTHORITY_TLV, request.local.as_str()),

@@ -1,9 +1,9 @@
-//! Refused connections in the log: one line a second at most, with their number.
+//! Logs refused connections: at most one line per second, with the number of refusals.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// What a service has to say of connections that were refused.
+/// Refused connections of a service that have not been logged yet.
 #[derive(Debug)]
 pub(crate) struct Refusals {
     service: String,
@@ -22,14 +22,14 @@ impl Refusals {
         }
     }
 
-    /// Notes a refused connection.
+    /// Counts a refused connection with its reason, and logs it if the last line is old enough.
     pub(crate) fn note(&mut self, why: impl Display, now: Instant) {
         self.unsaid += 1;
         self.last = why.to_string();
         self.log(now);
     }
 
-    /// Logs what has not been said for a second.
+    /// Logs the refusals since the last line, if that line is at least [`INTERVAL`] old.
     pub(crate) fn log(&mut self, now: Instant) {
         if let Some((count, why)) = self.take_due(now) {
             let service = &self.service;
@@ -37,7 +37,7 @@ impl Refusals {
         }
     }
 
-    /// When [`Refusals::log`] has something to say.
+    /// Returns when [`Refusals::log`] has something to log; `None` if nothing waits.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let said_at = self.said_at?;
         (self.unsaid > 0).then(|| said_at + INTERVAL)
@@ -55,7 +55,7 @@ impl Refusals {
     }
 }
 
-/// Time between two lines.
+/// Shortest time between two lines in the log.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

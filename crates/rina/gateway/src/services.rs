@@ -1,4 +1,4 @@
-//! The services of a node's configuration, in a thread of their own.
+//! The services that a node's configuration asks for, run by a thread of their own.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::error::GatewayError;
 use crate::gateway::Gateway;
 use crate::settings::Setting;
 
-/// Services that follow a list of wanted ones. A service that cannot be started, or has ended, is
-/// tried again every second. They end when this is dropped.
+/// Runs the services of a list in a thread. A service that cannot be started, or has ended, is
+/// started again every second until it works. Dropping this value ends the services.
 #[derive(Debug)]
 pub struct Services {
     shared: Arc<Shared>,
@@ -23,15 +23,15 @@ pub struct Services {
 
 #[derive(Debug)]
 struct Shared {
-    /// `None` when the services are to end.
+    /// The services that must run; `None` when all must end.
     wanted: Mutex<Option<Vec<Setting>>>,
-    /// Signalled for each change.
+    /// Signalled when the list has changed.
     changed: EventFd,
 }
 
 impl Services {
-    /// Starts the thread, for the node whose applications' socket has this path. The node need not
-    /// answer yet.
+    /// Starts the thread. `ipc_sock` is the path of the node's socket for applications; the node
+    /// need not answer yet.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -55,7 +55,8 @@ impl Services {
         })
     }
 
-    /// States the services that are wanted from here on. The others end; their connections stay.
+    /// Sets the services that must run from now on. Other services end; connections that they have
+    /// attached to flows continue.
     pub fn set(&self, wanted: Vec<Setting>) {
         self.change(Some(wanted));
     }
@@ -88,14 +89,14 @@ impl Shared {
     }
 }
 
-/// What the thread has.
+/// State of the thread that runs the services.
 struct Runner {
     ipc_sock: PathBuf,
     gateway: Option<Gateway>,
     running: Vec<(Setting, u32)>,
-    /// At least one configured service could not be started; it is tried again.
+    /// Whether a configured service could not be started; the thread tries it again.
     is_incomplete: bool,
-    /// What was logged last, so that it is not repeated every second.
+    /// The last line in the log, so that the thread does not repeat it every second.
     said: String,
 }
 
@@ -110,7 +111,8 @@ impl Runner {
         }
     }
 
-    /// Ends what is not wanted and starts what is missing.
+    /// Ends services that are not in the list `wanted`, and starts services of the list that do not
+    /// run.
     fn follow(&mut self, wanted: &[Setting]) {
         self.is_incomplete = false;
         if let Some(gateway) = &mut self.gateway {
@@ -158,7 +160,8 @@ impl Runner {
         gateway.add(setting.clone())
     }
 
-    /// Serves until the list has changed, or until what is missing is due again.
+    /// Runs the services until the list has changed, or until it is time to start missing services
+    /// again.
     fn serve(&mut self, changed: &EventFd) {
         let until = self.is_incomplete.then(|| Instant::now() + RETRY_INTERVAL);
         let Some(gateway) = &mut self.gateway else {
@@ -183,7 +186,7 @@ impl Runner {
             let (setting, _) = self.running.swap_remove(at);
             self.say(&setting, &ended.error);
         }
-        // A node that has ended would be asked without a pause.
+        // Without this pause the thread would ask a node that has ended again and again.
         let _ = changed.wait(Some(RETRY_INTERVAL.as_nanos() as u64));
     }
 
@@ -196,8 +199,9 @@ impl Runner {
     }
 }
 
-/// How long the node may take to answer: the thread must see the end of the node.
+/// Longest time that the node may take to answer. It is short, because the thread must notice when
+/// the node ends.
 const NODE_LIMIT: Duration = Duration::from_millis(1500);
 
-/// How soon a service that is missing is tried again.
+/// Pause before a missing service is started again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);

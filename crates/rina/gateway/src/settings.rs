@@ -8,56 +8,59 @@ use serde::{Deserialize, Serialize};
 use crate::endpoint::Endpoint;
 use crate::error::GatewayError;
 
-/// A server outside of DIFs that is reachable by a name: `[[expose]]`.
+/// Settings of a service that connects flows to an application name with a server outside of DIFs:
+/// the table `[[expose]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expose {
-    /// The name to register.
+    /// The application name to register.
     pub name: AppName,
-    /// The DIF to register in; `None` for all.
+    /// The DIF in which to register the name; `None` for all DIFs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<DifName>,
-    /// The server.
+    /// The address of the server.
     pub to: Endpoint,
-    /// Send a header of the PROXY protocol, version 2, in front of each connection.
+    /// Whether the gateway sends a header of the PROXY protocol, version 2, in front of each
+    /// connection.
     #[serde(default)]
     pub proxy_protocol: bool,
-    /// Connections at a time.
+    /// Largest number of connections at a time.
     #[serde(default = "connections_max")]
     pub connections_max: usize,
-    /// Time after which a UDP peer that is silent is forgotten, in milliseconds.
+    /// Time without datagrams after which a UDP peer and its flow are forgotten, in milliseconds.
     #[serde(default = "idle_ms")]
     pub idle_ms: u64,
 }
 
-/// A name that is reachable by a socket: `[[connect]]`.
+/// Settings of a service that connects connections to a socket with an application: the table
+/// `[[connect]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Connect {
-    /// The name of the application wanted.
+    /// Name of the application to which flows are requested.
     pub name: AppName,
-    /// The DIF to use; `None` for the first that knows the name.
+    /// The DIF to use; `None` for the first DIF that knows the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<DifName>,
-    /// The name of the application that asks.
+    /// Name under which the gateway requests the flows.
     #[serde(default = "local")]
     pub local: AppName,
-    /// Where to listen.
+    /// The address on which the gateway listens.
     pub listen: Endpoint,
-    /// Connections at a time.
+    /// Largest number of connections at a time.
     #[serde(default = "connections_max")]
     pub connections_max: usize,
-    /// Time after which a UDP peer that is silent is forgotten, in milliseconds.
+    /// Time without datagrams after which a UDP peer and its flow are forgotten, in milliseconds.
     #[serde(default = "idle_ms")]
     pub idle_ms: u64,
 }
 
-/// A service of a gateway.
+/// The settings of a service of either kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Setting {
-    /// A server that is reachable by a name.
+    /// A server that is reachable by an application name.
     Expose(Expose),
-    /// A name that is reachable by a socket.
+    /// An application name that is reachable by a socket.
     Connect(Connect),
 }
 
@@ -73,7 +76,7 @@ impl fmt::Display for Setting {
 }
 
 impl Expose {
-    /// An exposed server with the defaults.
+    /// Makes the settings of an exposed server with defaults for the other fields.
     #[must_use]
     pub fn new(name: AppName, to: Endpoint) -> Expose {
         Expose {
@@ -86,10 +89,10 @@ impl Expose {
         }
     }
 
-    /// Checks what can be checked without a node.
+    /// Checks the settings that can be checked without a node.
     ///
     /// # Errors
-    /// The field, its value and what would be right.
+    /// A field is wrong; the error names the field, its value and what would be right.
     pub fn check(&self) -> Result<(), GatewayError> {
         if self.proxy_protocol && matches!(self.to, Endpoint::Udp(_)) {
             return Err(GatewayError::Setting {
@@ -103,7 +106,7 @@ impl Expose {
 }
 
 impl Connect {
-    /// A connector with the defaults.
+    /// Makes the settings of a connector with defaults for the other fields.
     #[must_use]
     pub fn new(name: AppName, listen: Endpoint) -> Connect {
         Connect {
@@ -116,10 +119,10 @@ impl Connect {
         }
     }
 
-    /// Checks what can be checked without a node.
+    /// Checks the settings that can be checked without a node.
     ///
     /// # Errors
-    /// The field, its value and what would be right.
+    /// A field is wrong; the error names the field, its value and what would be right.
     pub fn check(&self) -> Result<(), GatewayError> {
         check(self.connections_max, self.idle_ms)
     }
@@ -155,10 +158,10 @@ fn local() -> AppName {
     AppName::new("carina.connect").expect("a constant that is a name")
 }
 
-/// Connections of a service at a time, by default.
+/// Default of `connections_max` of a service.
 pub const CONNECTIONS_MAX: usize = 4096;
 
-/// Time after which a silent UDP peer is forgotten, by default, in milliseconds.
+/// Default of `idle_ms` of a service, in milliseconds.
 pub const IDLE_MS: u64 = 60_000;
 
 const IDLE_MS_MIN: u64 = 100;

@@ -1,4 +1,4 @@
-//! A UDP socket whose peers lead to a name: a flow for each address.
+//! A UDP socket that leads to an application name: each peer address gets a flow of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,7 +17,7 @@ use crate::refusals::Refusals;
 use crate::service::{Service, Watch};
 use crate::settings::Connect;
 
-/// A UDP port that leads to a name.
+/// The service that connects one UDP port with an application name.
 pub(crate) struct UdpConnector {
     settings: Connect,
     endpoint: Endpoint,
@@ -39,13 +39,13 @@ struct Peer {
 }
 
 enum State {
-    /// The flow was asked for; what the peer has sent meanwhile waits.
+    /// The flow was requested and the node has not answered; the datagrams of the peer wait.
     Asking(SocketAllocation, VecDeque<Vec<u8>>),
     Open {
         flow: OwnedFd,
         sdu_max: u64,
     },
-    /// The flow was refused: what the peer sends for a while is dropped.
+    /// The flow was refused: datagrams of the peer are dropped until this time.
     Refused(Instant),
 }
 
@@ -87,7 +87,7 @@ impl UdpConnector {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the service receives.
     pub(crate) fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
@@ -96,14 +96,15 @@ impl UdpConnector {
         for _ in 0..BURST {
             match self.socket.recv_from(&mut self.buffer) {
                 Ok((bytes, from)) => self.take(bytes, from, now),
-                // What a peer refused earlier is reported here.
+                // The kernel reports here that a peer refused an earlier datagram.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(_) => return,
             }
         }
     }
 
-    /// Takes a datagram of a peer, which lies in the buffer.
+    /// Handles a datagram from the peer `from`; the datagram is the first `bytes` bytes of the
+    /// buffer.
     fn take(&mut self, bytes: usize, from: SocketAddr, now: Instant) {
         if self
             .peers
@@ -170,7 +171,7 @@ impl UdpConnector {
         self.sweep_at = self.sweep_at.min(now + self.idle());
     }
 
-    /// A flow has datagrams, or the node has answered for it.
+    /// Handles an event of a peer's flow: SDUs wait, or the node has answered the request.
     fn progress(&mut self, address: SocketAddr, now: Instant) {
         let Some(peer) = self.peers.get_mut(&address) else {
             return;
@@ -208,7 +209,7 @@ impl UdpConnector {
         }
     }
 
-    /// The flow of a peer is there: what has waited for it goes.
+    /// Sends the datagrams that waited for a peer's flow, after the node has allocated the flow.
     fn open(&mut self, address: SocketAddr, item: u32, asked: State, now: Instant) {
         let (Some(peer), State::Asking(allocation, waiting)) = (self.peers.get(&address), asked)
         else {
@@ -240,7 +241,7 @@ impl UdpConnector {
 }
 
 impl Peer {
-    /// A refused peer may ask again.
+    /// Whether a flow may be requested again for this peer, whose last request was refused.
     fn may_retry(&self, now: Instant) -> bool {
         matches!(self.state, State::Refused(until) if until <= now)
     }
@@ -278,11 +279,11 @@ impl Service for UdpConnector {
     }
 }
 
-/// The item of the UDP socket.
+/// Number of the UDP socket in the epoll set.
 const SOCKET: u32 = 0;
 
-/// Datagrams of a peer that wait for its flow.
+/// Largest number of datagrams of one peer that wait for its flow.
 const WAITING_MAX: usize = 16;
 
-/// How long datagrams of a peer are dropped whose flow was refused.
+/// For how long datagrams of a peer are dropped after its flow was refused.
 const REFUSED_FOR: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! A name whose flows lead to a UDP server: a socket of its own for each flow.
+//! A service that registers a name and connects each flow to the name with a UDP server, by a UDP
+//! socket for each flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -18,15 +19,16 @@ use crate::refusals::Refusals;
 use crate::service::{Service, Watch};
 use crate::settings::Expose;
 
-/// An exposed UDP server.
+/// The service that exposes one UDP server.
 pub(crate) struct UdpExposed {
     settings: Expose,
     server: SocketAddr,
     registration: Registration,
     watch: Watch,
-    /// Requests that were accepted and are no flow yet.
+    /// Numbers of flow requests that were accepted and have not become flows yet.
     accepted: BTreeSet<u32>,
-    /// By the item of the flow; that of the UDP socket is the next number.
+    /// Peers by the number of their flow in the epoll set; the UDP socket of a peer has the next
+    /// number.
     peers: BTreeMap<u32, Peer>,
     last_item: u32,
     sweep_at: Instant,
@@ -34,7 +36,7 @@ pub(crate) struct UdpExposed {
     refusals: Refusals,
 }
 
-/// A flow and the socket to the server that belongs to it.
+/// A flow, and the UDP socket that connects it with the server.
 struct Peer {
     flow: OwnedFd,
     udp: UdpSocket,
@@ -131,7 +133,7 @@ impl UdpExposed {
         Ok(())
     }
 
-    /// Moves what one of the two sockets of a peer has.
+    /// Moves datagrams that wait on one of the two sockets of a peer to the other.
     fn move_some(&mut self, item: u32, now: Instant) {
         let key = item & !1;
         let Some(peer) = self.peers.get_mut(&key) else {
@@ -158,7 +160,7 @@ fn to_the_flow(peer: &Peer, buffer: &mut [u8]) -> Moved {
     for _ in 0..BURST {
         match recv(&peer.udp, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((_, bytes)) => to_flow(&peer.flow, &buffer[..bytes], peer.sdu_max, &mut moved),
-            // The server's port was closed when something was sent to it.
+            // The server's port was closed when an earlier datagram arrived there.
             Err(Errno::CONNREFUSED | Errno::INTR) => {}
             Err(_) => break,
         }
@@ -211,5 +213,5 @@ impl Service for UdpExposed {
     }
 }
 
-/// The item of the registration.
+/// Number of the registration in the epoll set.
 const REGISTRATION: u32 = 0;

@@ -1,4 +1,4 @@
-//! Socket addresses of the C library, behind pointers.
+//! Reads and writes socket addresses behind pointers of the C library.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! `bind`, `listen`, `connect`, `accept`, and the calls that carry an address beside data.
+//! The functions of the C library `bind`, `listen`, `connect`, `accept`, and those that send or
+//! receive data with an address.
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -222,7 +223,7 @@ pub(crate) unsafe extern "C" fn sendto(
     sent
 }
 
-/// Whether `connect` to this address makes a flow of the socket.
+/// Whether `connect` to this address makes the socket a flow.
 ///
 /// # Safety
 /// As of [`address::read`].
@@ -235,7 +236,7 @@ unsafe fn opens(socket: c_int, to: *const sockaddr, length: socklen_t) -> bool {
     }
 }
 
-/// `sendmsg(2)`: a connected stream ignores the address.
+/// `sendmsg(2)`: a connected stream socket ignores the address of the message.
 ///
 /// # Safety
 /// As of `sendmsg(2)`.
@@ -263,7 +264,7 @@ pub(crate) unsafe extern "C" fn sendmsg(
     }
 }
 
-/// Whether the send that failed just now failed because of its address, on a socket that is ours.
+/// Whether the last send failed because a connected flow of Carina was given an address.
 fn is_connected_flow(socket: c_int) -> bool {
     last_error() == Errno::ISCONN
         && wrap().is_some()
@@ -271,7 +272,7 @@ fn is_connected_flow(socket: c_int) -> bool {
         && unsafe { borrowed(socket) }.and_then(Mark::of).is_some()
 }
 
-/// `recvfrom(2)`: a stream gives no address.
+/// `recvfrom(2)`: on a flow, which is a stream, it returns no address.
 ///
 /// # Safety
 /// As of `recvfrom(2)`.
@@ -303,7 +304,7 @@ pub(crate) unsafe extern "C" fn recvfrom(
     received as ssize_t
 }
 
-/// `recv(2)`: on a registration it fails as on a TCP socket that listens, and takes no message.
+/// `recv(2)`: on a registration it fails as on a TCP socket that listens, and removes no message.
 ///
 /// # Safety
 /// As of `recv(2)`.
@@ -314,7 +315,7 @@ pub(crate) unsafe extern "C" fn recv(
     count: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // Data takes this way: the kernel is asked only for numbers that were registrations.
+    // Every read of data comes here, so the mark is read only for numbers of registrations.
     if listeners::may_be(socket) && is_listener(socket) {
         return result(Err(Errno::NOTCONN)) as ssize_t;
     }
@@ -342,7 +343,7 @@ fn is_listener(socket: c_int) -> bool {
     wrap().is_some() && mark.is_some_and(|mark| mark.has(Mark::LISTENER))
 }
 
-/// `recvfrom` of programs that are compiled with checks of buffers (`_FORTIFY_SOURCE`).
+/// `recvfrom(2)`, in the form that programs with buffer checks (`_FORTIFY_SOURCE`) call.
 ///
 /// # Safety
 /// As of `recvfrom(2)`.
@@ -363,7 +364,7 @@ pub(crate) unsafe extern "C" fn __recvfrom_chk(
     unsafe { recvfrom(socket, bytes, count, flags, from, length) }
 }
 
-/// `recvmsg(2)`: a stream gives no address.
+/// `recvmsg(2)`: on a flow, which is a stream, it returns no address.
 ///
 /// # Safety
 /// As of `recvmsg(2)`.

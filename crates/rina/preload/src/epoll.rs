@@ -1,15 +1,15 @@
-//! Sockets that a program put into an epoll before it connected them (nginx does).
+//! Keeps sockets in the epoll to which a program added them before it connected them, as nginx does.
 //!
-//! An epoll watches the open file, not the number: when a socket is replaced, its new file must be
-//! added. The last request for each number is remembered, and used only if the kernel confirms, by
-//! removing the old file, that the epoll still watches it.
+//! An epoll watches the open file, not the descriptor number: when a flow replaces a socket, the new
+//! file must be added. This module remembers the last request for each number. It uses the request
+//! only if the kernel can remove the old file, which shows that the epoll still watched it.
 
 use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{c_int, epoll_event};
 
-/// What a program asked of an epoll.
+/// The descriptor number and events that a program has added to an epoll.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched {
     epoll: RawFd,
@@ -18,7 +18,7 @@ pub(crate) struct Watched {
     data: u64,
 }
 
-/// `epoll_ctl(2)`: remembers what is added and changed.
+/// `epoll_ctl(2)`: also remembers the sockets that a program adds or changes.
 ///
 /// # Safety
 /// As of `epoll_ctl(2)`.
@@ -47,7 +47,8 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     done as c_int
 }
 
-/// Takes a socket out of the epoll that watches it; `None` when none does.
+/// Removes a socket from the epoll that watches it, and returns what was watched; `None` if none
+/// watches it.
 pub(crate) fn forget(socket: RawFd) -> Option<Watched> {
     let watched = slots()[slot(socket)].take();
     let watched = watched.filter(|watched| watched.socket == socket)?;
@@ -65,7 +66,7 @@ pub(crate) fn forget(socket: RawFd) -> Option<Watched> {
     (removed == 0).then_some(watched)
 }
 
-/// Adds the file that now has the number.
+/// Adds the file that now has the socket's number to the epoll.
 pub(crate) fn watch_again(watched: Watched) {
     let mut event = epoll_event {
         events: watched.events,
@@ -95,6 +96,6 @@ fn slot(socket: RawFd) -> usize {
     socket as usize % SLOTS
 }
 
-/// Numbers of which the last request is remembered: a program has few sockets at a time that it
-/// watches and has not connected yet.
+/// Number of descriptor numbers whose last request is remembered: a program has few sockets at a
+/// time that it watches and has not connected yet.
 const SLOTS: usize = 1024;

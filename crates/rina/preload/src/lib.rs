@@ -1,6 +1,6 @@
-//! The library that `carina wrap` puts into a program with `LD_PRELOAD`: the C library's functions
-//! that name addresses. Each asks [`carina_wrap`] first and does what the C library would do when
-//! the socket is not one of Carina's.
+//! The library that `carina wrap` puts into a program with `LD_PRELOAD`. It replaces the C library's
+//! functions that use socket addresses. Each function asks [`carina_wrap`] first, and does what the
+//! C library would do if the socket is neither a flow nor a registration of Carina.
 //!
 //! ```text
 //!  program -- connect(fd, address) --> this library -- Wrap::connect --> Done: the answer
@@ -27,7 +27,7 @@ use carina_wrap::settings::{Settings, VARIABLE};
 use libc::c_int;
 use rustix::io::Errno;
 
-/// The calls by the settings in the environment; `None` when the program is not wrapped.
+/// Returns the `Wrap` for the settings in the environment; `None` when the program is not wrapped.
 fn wrap() -> Option<&'static Wrap> {
     static WRAP: OnceLock<Option<Wrap>> = OnceLock::new();
     let read = || {
@@ -46,7 +46,7 @@ fn wrap() -> Option<&'static Wrap> {
     WRAP.get_or_init(read).as_ref()
 }
 
-/// The result of a C function that gives 0, or -1 and `errno`.
+/// Converts a result to that of a C function: the value, or -1 with `errno` set.
 fn result(outcome: Result<c_int, Errno>) -> c_int {
     match outcome {
         Ok(value) => value,

@@ -1,4 +1,5 @@
-//! Names of hosts: a name that becomes a flow has an address of the table of names.
+//! The resolver functions of the C library: a host name that becomes a flow has an address of the
+//! name table.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +9,7 @@ use libc::{addrinfo, c_char, c_int, c_void, hostent, size_t, sockaddr, socklen_t
 
 use crate::{address, wrap};
 
-/// `getaddrinfo(3)`.
+/// `getaddrinfo(3)`: for a name that becomes a flow, returns its addresses in the name table.
 ///
 /// # Safety
 /// As of `getaddrinfo(3)`.
@@ -65,7 +66,7 @@ pub(crate) unsafe extern "C" fn getaddrinfo(
     outcome
 }
 
-/// `getnameinfo(3)`: an address of the table has its name.
+/// `getnameinfo(3)`: for an address of the name table, returns its name.
 ///
 /// # Safety
 /// As of `getnameinfo(3)`.
@@ -115,7 +116,7 @@ pub(crate) unsafe extern "C" fn getnameinfo(
     unsafe { next(of, length, ptr::null_mut(), 0, service, service_room, flags) }
 }
 
-/// `gethostbyname(3)`.
+/// `gethostbyname(3)`: for a name that becomes a flow, returns its address in the name table.
 ///
 /// # Safety
 /// As of `gethostbyname(3)`.
@@ -132,7 +133,7 @@ pub(crate) unsafe extern "C" fn gethostbyname(host: *const c_char) -> *mut hoste
     }
 }
 
-/// `gethostbyname2(3)`.
+/// `gethostbyname2(3)`: for a name that becomes a flow, returns its address in the name table.
 ///
 /// # Safety
 /// As of `gethostbyname2(3)`.
@@ -152,7 +153,7 @@ pub(crate) unsafe extern "C" fn gethostbyname2(host: *const c_char, family: c_in
     }
 }
 
-/// `gethostbyname_r(3)`.
+/// `gethostbyname_r(3)`: for a name that becomes a flow, returns its address in the name table.
 ///
 /// # Safety
 /// As of `gethostbyname_r(3)`.
@@ -184,7 +185,7 @@ pub(crate) unsafe extern "C" fn gethostbyname_r(
     }
 }
 
-/// The address, in digits, of a name that becomes a flow.
+/// Returns the address of a name that becomes a flow, in digits; `None` for any other name.
 ///
 /// # Safety
 /// `host` is null or a string.
@@ -209,7 +210,7 @@ unsafe fn number_of(host: *const c_char, family: c_int) -> Option<CString> {
     CString::new(address.to_string()).ok()
 }
 
-/// The function that the C library has under this name.
+/// Returns the C library's own function of this name, which this library replaces.
 ///
 /// # Safety
 /// `Function` is the type of that function.

@@ -1,4 +1,4 @@
-//! `setsockopt` and `getsockopt`: options of TCP and IP that a flow remembers, or has no use for.
+//! `setsockopt` and `getsockopt`: options of TCP and IP that a flow remembers or ignores.
 
 use carina_wrap::mark::Mark;
 use carina_wrap::options;
@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn setsockopt(
     )
 }
 
-/// `getsockopt(2)`. A flow answers as a TCP socket would.
+/// `getsockopt(2)`: a flow answers as a TCP socket would.
 ///
 /// # Safety
 /// As of `getsockopt(2)`.
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn getsockopt(
     result(unsafe { answer(socket, mark, [level, option], value, length) })
 }
 
-/// The options of a socket that are not the kernel's to answer.
+/// The socket options that this library answers instead of the kernel.
 const ANSWERED: [c_int; 6] = [
     libc::SO_REUSEPORT,
     libc::SO_ERROR,
@@ -93,7 +93,7 @@ const ANSWERED: [c_int; 6] = [
     libc::SO_ACCEPTCONN,
 ];
 
-/// Writes the answer of a flow as the kernel does: as many bytes of it as fit.
+/// Writes the value of an option as the kernel does: as many bytes as the program has room for.
 ///
 /// # Safety
 /// `length` is null or points to a length, and `value` is null or points to that many writable

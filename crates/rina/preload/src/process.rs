@@ -1,4 +1,4 @@
-//! Descriptors of this process: a socket is replaced at its number, wherever that stands.
+//! The descriptors of this process: a flow takes the descriptor number of the program's socket.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::epoll;
 
-/// This process.
+/// The calling process, whose descriptors are replaced.
 pub(crate) struct ThisProcess;
 
 impl Descriptors for ThisProcess {
@@ -35,7 +35,8 @@ impl Descriptors for ThisProcess {
     }
 }
 
-/// A descriptor that a program passed to a call; `None` when it cannot be one.
+/// Borrows a descriptor that a program passed to a call; `None` when the number cannot be a
+/// descriptor.
 ///
 /// # Safety
 /// The descriptor is used during the call only. A program that closes it meanwhile gets the error
@@ -45,7 +46,7 @@ pub(crate) unsafe fn borrowed<'a>(number: libc::c_int) -> Option<BorrowedFd<'a>>
     (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
-/// The error of the system call that failed just now.
+/// Returns the error of the last system call that failed in this thread.
 pub(crate) fn last_error() -> Errno {
     // SAFETY: the C library gives a pointer to this thread's `errno`.
     Errno::from_raw_os_error(unsafe { *libc::__errno_location() })

@@ -1,4 +1,4 @@
-//! Addresses of either family, as a program of the other sees them.
+//! Converts addresses of one family to the other, for a program whose socket has that family.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -35,5 +35,5 @@ pub(crate) fn ephemeral_port() -> Result<u16, Errno> {
 /// The wildcard address and port 0.
 pub(crate) const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// First port of those that are given to sockets that ask for none (RFC 6335 §6).
+/// First port of the range from which sockets that ask for no port get one (RFC 6335 §6).
 const EPHEMERAL_PORT_MIN: u16 = 49_152;

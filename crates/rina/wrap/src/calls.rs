@@ -1,6 +1,7 @@
-//! What the socket calls of a wrapped program do.
+//! Carries out the socket calls of a wrapped program.
 //!
-//! A program makes a TCP socket, and the kernel has it until the program says where it belongs:
+//! A program creates a TCP socket. The socket belongs to the kernel until `connect` or `bind` names
+//! an address; then the rules decide:
 //!
 //! ```text
 //!                    +-- rule: kernel, or none --------------> the TCP socket, untouched
@@ -14,8 +15,8 @@
 //!                                                              the node, on which flows arrive
 //! ```
 //!
-//! The new socket takes the number of the old one. From then on `read`, `write`, `poll`, `dup`,
-//! `fork` and descriptor passing are the kernel's.
+//! The new socket takes the descriptor number of the old one. From then on the kernel alone handles
+//! `read`, `write`, `poll`, `dup`, `fork` and descriptor passing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,40 +42,43 @@ use crate::sockets::{
 };
 use crate::unix_name::{bind_label, label_of};
 
-/// A call that Carina handled, or that the kernel shall handle.
+/// Outcome of a call: Carina has carried it out, or the kernel must.
 #[derive(Debug)]
 pub enum Call<T> {
-    /// The kernel handles the call: the socket is not, and does not become, a flow.
+    /// The kernel must carry out the call: the socket is not a flow and does not become one.
     Kernel,
-    /// Handled, with this result.
+    /// Carina has carried out the call, with this result.
     Done(T),
 }
 
-/// A flow that a program accepted.
+/// A flow that `accept` returns to a program.
 #[derive(Debug)]
 pub struct Accepted {
-    /// The program's end.
+    /// The program's end of the flow.
     pub socket: OwnedFd,
-    /// The address of the remote program.
+    /// The address that stands for the remote program.
     pub peer: SocketAddr,
 }
 
-/// The calls of programs with these settings.
+/// Carries out the socket calls of wrapped programs: `connect`, `bind`, `accept` and others. The
+/// rules of the settings decide which sockets become flows.
 #[derive(Debug)]
 pub struct Wrap {
     settings: Settings,
 }
 
 impl Wrap {
-    /// The calls of programs that were started with `settings`.
+    /// Makes a `Wrap` that carries out the socket calls of wrapped programs; the rules of
+    /// `settings` decide which sockets become flows.
     pub fn new(settings: Settings) -> Wrap {
         Wrap { settings }
     }
 
-    /// The two addresses that stand for a host; `None` when no rule makes flows to it.
+    /// Returns the two addresses that stand for a host name in the name table; `None` when no rule
+    /// makes flows of connections to it.
     ///
     /// # Errors
-    /// The table of names is full or cannot be written.
+    /// The name table is full or cannot be written.
     pub fn lookup(
         &self,
         host: &str,
@@ -86,7 +90,8 @@ impl Wrap {
         Ok(Some((address_v4(number), address_v6(number))))
     }
 
-    /// `bind`: registers the name that a rule gives the address.
+    /// `bind`: if a rule makes the address a name, registers the name and puts the registration in
+    /// the place of the socket.
     ///
     /// # Errors
     /// As `bind(2)`: `EADDRINUSE` when the name is taken, `EACCES` when a rule forbids it.
@@ -135,7 +140,7 @@ impl Wrap {
         Ok(Call::Done(()))
     }
 
-    /// `listen`: flows to the registered name are accepted from now on.
+    /// `listen`: tells the node to accept flows to the registered name from now on.
     ///
     /// # Errors
     /// As `listen(2)`.
@@ -148,7 +153,7 @@ impl Wrap {
             Some(mark) if mark.has(Mark::LISTENER) => {}
             Some(_) => return Err(Errno::INVAL),
             None => {
-                // A socket that listens without an address gets the wildcard one and some port.
+                // A socket without an address gets the wildcard address and a free port.
                 let Some(address) = unbound_address(socket) else {
                     return Ok(Call::Kernel);
                 };
@@ -162,7 +167,7 @@ impl Wrap {
         Ok(Call::Done(()))
     }
 
-    /// `accept`: the next flow to the registered name.
+    /// `accept`: returns the next flow to the registered name. Waits for it if the socket blocks.
     ///
     /// # Errors
     /// As `accept(2)`; `ENETDOWN` when the node has ended.
@@ -202,7 +207,7 @@ impl Wrap {
         if label_of(end.as_fd()).is_none() {
             let this = self.concrete(label_of(socket).ok_or(Errno::INVAL)?.this);
             let other = Some(self.address_of_name(flow.remote.as_str(), this.is_ipv6()));
-            // A label that cannot be given costs the program an address, not the connection.
+            // If the label cannot be bound, the program only gets no address; the flow still works.
             let _ = bind_label(end.as_fd(), Label { this, other });
         }
         let of_family = Mark::NONE.with_if(mark.has(Mark::IPV6), Mark::IPV6);
@@ -212,7 +217,8 @@ impl Wrap {
         Ok(Call::Done(Accepted { socket: end, peer }))
     }
 
-    /// `connect`: a flow to the name that a rule gives the address.
+    /// `connect`: if a rule makes the address a name, allocates a flow to the name and puts it in
+    /// the place of the socket.
     ///
     /// # Errors
     /// As `connect(2)`: `EINPROGRESS` on a socket that does not block when the flow takes longer
@@ -293,7 +299,7 @@ impl Wrap {
         }
     }
 
-    /// Whether `connect` to this address makes a flow of the socket.
+    /// Whether a rule makes `connect` to this address allocate or refuse a flow.
     pub fn connects(&self, socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
         let decision = self.decide(Direction::Connect, address);
         Mark::of(socket).is_none()
@@ -301,7 +307,7 @@ impl Wrap {
             && matches!(decision, Ok(Decision::Flow { .. } | Decision::Refuse))
     }
 
-    /// Whether `bind` to this address makes a registration of the socket.
+    /// Whether a rule makes `bind` to this address register or refuse a name.
     pub fn binds(&self, socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
         let decision = self.decide(Direction::Listen, address);
         Mark::of(socket).is_none()
@@ -309,12 +315,14 @@ impl Wrap {
             && matches!(decision, Ok(Decision::Flow { .. } | Decision::Refuse))
     }
 
-    /// The name in place of an address of the table.
+    /// Returns the host name for which the name table has this address; `None` for any other
+    /// address.
     pub fn name(&self, address: IpAddr) -> Option<String> {
         self.settings.table().name(address).ok().flatten()
     }
 
-    /// The address that a name of an application stands for: that of its host.
+    /// Returns the address for an application name of the form `HOST:PORT`: the host's address in
+    /// the name table, or the address that `HOST` itself is.
     fn address_of_name(&self, name: &str, is_six: bool) -> SocketAddr {
         let (host, port) = name.rsplit_once(':').unwrap_or((name, "0"));
         let port = port.parse().unwrap_or(0);
@@ -328,7 +336,7 @@ impl Wrap {
         }
     }
 
-    /// The name by which this program calls from an address.
+    /// Returns the application name under which this program requests flows from `address`.
     fn name_of_address(&self, address: SocketAddr) -> Result<AppName, Errno> {
         let table = self.settings.table();
         let host = match table.name(address.ip()).ok().flatten() {
@@ -339,7 +347,8 @@ impl Wrap {
         AppName::new(format!("{host}:{}", address.port())).map_err(|_| Errno::NAMETOOLONG)
     }
 
-    /// The address in place of the wildcard: that of this host.
+    /// Replaces the wildcard address by the address of this host in the name table; returns any
+    /// other address unchanged.
     fn concrete(&self, address: SocketAddr) -> SocketAddr {
         if !address.ip().is_unspecified() {
             return address;
@@ -349,8 +358,8 @@ impl Wrap {
         of_host
     }
 
-    /// The address that a connection comes from: the one that the socket is bound to, else that of
-    /// this host and some port.
+    /// Returns the source address of a connection: the address to which the socket is bound,
+    /// otherwise the address of this host with an ephemeral port.
     fn source(&self, socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno> {
         let bound = match label_of(socket) {
             Some(label) => Some(label.this),
@@ -379,20 +388,22 @@ impl Wrap {
     }
 }
 
-/// The address of this end, of a socket that is ours.
+/// Returns the address of this end of a flow or registration, in the family that the program
+/// expects.
 pub fn local_address(socket: BorrowedFd<'_>, mark: Mark) -> Option<SocketAddr> {
     let label = label_of(socket)?;
     Some(in_family(label.this, mark.has(Mark::IPV6)))
 }
 
-/// The address of the remote end, of a socket that is ours.
+/// Returns the address of the remote end of a flow, in the family that the program expects; `None`
+/// for a registration.
 pub fn remote_address(socket: BorrowedFd<'_>, mark: Mark) -> Option<SocketAddr> {
     let label = label_of(socket)?;
     Some(in_family(label.other?, mark.has(Mark::IPV6)))
 }
 
-/// `SO_ERROR` of a socket that is ours: the outcome of a flow that was under way, else what the
-/// kernel says.
+/// Returns the value of `SO_ERROR` of a flow or registration: the outcome of a flow that `connect`
+/// requested without waiting, otherwise the kernel's value.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -403,12 +414,14 @@ pub fn take_error(socket: BorrowedFd<'_>, mark: Mark) -> Result<Option<Errno>, E
     Ok(sockopt::socket_error(socket)?.err())
 }
 
-/// Whether the flow that was asked for is known to be there, or still under way.
+/// Whether a flow that `connect` requested without waiting has failed. False while the node has not
+/// answered, and once the flow exists.
 pub fn is_pending(socket: BorrowedFd<'_>, mark: Mark) -> bool {
     mark.has(Mark::PENDING) && !matches!(settle(socket, mark), Ok(Ok(())))
 }
 
-/// The outcome of a flow that was under way.
+/// Finds out whether a flow that `connect` requested without waiting exists or has failed, and
+/// updates the mark. `Ok(Ok(()))` also means that the node has not answered yet.
 fn settle(socket: BorrowedFd<'_>, mark: Mark) -> Result<Result<(), Errno>, Errno> {
     let events = events_now(socket)?;
     if !events.intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR) {
@@ -421,12 +434,12 @@ fn settle(socket: BorrowedFd<'_>, mark: Mark) -> Result<Result<(), Errno>, Errno
         return Ok(Ok(()));
     }
     settled.with(Mark::FAILED).set(socket)?;
-    // The node lets go of the other end with bytes unread, which the kernel calls a reset.
+    // The node closes the other end with unread bytes, which the kernel reports as a reset.
     let _ = sockopt::socket_error(socket)?;
     Ok(Err(Errno::CONNREFUSED))
 }
 
-/// `connect` on a socket that is a flow already.
+/// `connect` on a socket that is a flow already: returns the outcome of the earlier `connect`.
 fn connect_again(socket: BorrowedFd<'_>, mark: Mark) -> Result<(), Errno> {
     if mark.has(Mark::FAILED) {
         return Err(Errno::CONNABORTED);
@@ -439,16 +452,16 @@ fn connect_again(socket: BorrowedFd<'_>, mark: Mark) -> Result<(), Errno> {
     if is_over { Ok(()) } else { Err(Errno::ALREADY) }
 }
 
-/// Ports that are tried for a socket that asks for none.
+/// Number of ports that are tried for a socket that asks for no port.
 const PORT_ATTEMPTS: usize = 16;
 
-/// How long `connect` waits on a socket that blocks and has no `SO_SNDTIMEO`: longer than a node
+/// Longest time that `connect` waits on a blocking socket without `SO_SNDTIMEO`: longer than a node
 /// waits for the remote application.
 const CONNECT_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long `connect` waits on a socket that does not block: long enough for a flow within the
-/// host, so that most programs are spared a wait of their own.
+/// Longest time that `connect` waits on a non-blocking socket. It is enough for a flow within the
+/// host, so that most programs need not wait themselves.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// The send buffer that a socket has when its flow is there: the kernel's usual one.
+/// Size of the send buffer of a socket whose flow exists, in bytes: the kernel's usual one.
 const SEND_BUFFER_BYTES: usize = 106_496;

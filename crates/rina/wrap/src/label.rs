@@ -1,7 +1,6 @@
-//! Labels: the addresses that a program believes its socket to have, kept by the kernel.
+//! Labels: the two addresses of a flow's socket as its program sees them, kept by the kernel.
 //!
-//! A socket that is a flow is an `AF_UNIX` socket. Its name, in the abstract name space, is a
-//! label:
+//! A flow is an `AF_UNIX` socket. Its name, in the abstract name space, is a label:
 //!
 //! ```text
 //! \0 "carina:" 8 hex digits, random ":" THIS "," OTHER
@@ -9,12 +8,12 @@
 //! THIS, OTHER = "10.9.1.1:80" | 32 hex digits of an IPv6 address ":" port | "-" (no OTHER)
 //! ```
 //!
-//! `THIS` is the address of this end, `OTHER` of the remote one. A label goes wherever its
-//! descriptor goes: through `fork`, `exec` and `SCM_RIGHTS`. `ss -x` shows it.
+//! `THIS` is the address of this end, `OTHER` the address of the remote end. The socket keeps its
+//! label through `fork`, `exec` and `SCM_RIGHTS`. `ss -x` shows labels.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The two addresses of a socket.
+/// The two addresses of a socket, as its program sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Label {
     /// Address of this end.
@@ -24,13 +23,14 @@ pub struct Label {
 }
 
 impl Label {
-    /// The abstract name, without the leading null byte; `random` makes it unique.
+    /// Returns the label as an abstract socket name, without the leading null byte; `random` makes
+    /// the name unique.
     pub fn encode(&self, random: u32) -> String {
         let other = self.other.map_or_else(|| "-".to_owned(), shown);
         format!("{PREFIX}{random:08x}:{},{other}", shown(self.this))
     }
 
-    /// Reads an abstract name; `None` when it is no label.
+    /// Decodes an abstract socket name; `None` when it is not a label.
     pub fn decode(name: &[u8]) -> Option<Label> {
         let text = std::str::from_utf8(name).ok()?.strip_prefix(PREFIX)?;
         let (random, addresses) = text.split_once(':')?;
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// Longest abstract name that the kernel takes, without the null byte.
+    /// Longest abstract name that the kernel accepts, in bytes without the null byte.
     const NAME_BYTES_MAX: usize = 107;
 
     fn address() -> impl Strategy<Value = SocketAddr> {

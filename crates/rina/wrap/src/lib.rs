@@ -1,4 +1,4 @@
-//! Unmodified programs over flows: what `carina wrap` makes of their socket calls.
+//! Runs unmodified programs over flows: carries out their socket calls for `carina wrap`.
 //!
 //! ```text
 //!  program --connect, bind, accept--> carina-preload --> Wrap --ipc.sock--> node --> DIF
@@ -6,14 +6,14 @@
 //!     +------- read, write, poll: the kernel's, on an AF_UNIX socket --------+
 //! ```
 //!
-//! - [`rule`] decides which sockets become flows, [`name_table`] which name an address stands for.
-//! - [`calls`] carries the calls out. The kernel keeps all state of a socket: its two addresses in
-//!   its [`label`], a few bits in its [`mark`]. It goes with the descriptor through `fork`,
+//! - [`rule`] decides which sockets become flows; [`name_table`] maps addresses to host names.
+//! - [`calls`] carries out the calls. The kernel keeps all state of a socket: the two addresses in
+//!   the [`label`], a few bits in the [`mark`]. The state stays with the socket through `fork`,
 //!   `exec` and `SCM_RIGHTS`, and nothing in the program's memory can contradict it.
-//! - [`socket_address`] and [`options`] are the structures and numbers of these calls, as a program
-//!   has them in its memory.
-//! - [`supervisor`] carries them out for programs that load no library: static ones.
-//! - [`settings`] is what `carina wrap` passes on in the environment.
+//! - [`socket_address`] and [`options`] convert the arguments of these calls between Rust types and
+//!   the form that they have in the memory of a program.
+//! - [`supervisor`] carries out the calls of programs that load no library, such as static ones.
+//! - [`settings`] encodes the settings that `carina wrap` passes on in the environment.
 
 #![forbid(unsafe_code)]
 

@@ -1,18 +1,20 @@
-//! Marks: what else is known of a socket that is a flow, kept by the kernel beside its label.
+//! Marks: the state of a socket that is a flow or a registration, kept by the kernel beside its
+//! label.
 //!
-//! The kernel keeps an integer for each socket, `SO_INCOMING_CPU`, that `AF_UNIX` sockets have no
-//! use for. It goes wherever the descriptor goes and costs one system call to read.
+//! A mark is stored as the socket option `SO_INCOMING_CPU`, an integer that the kernel keeps for
+//! each socket and that `AF_UNIX` sockets do not use. The mark stays with the socket in any
+//! process, and one system call reads it.
 //!
 //! ```text
 //! bits 30..16  0x2CA1   the magic number: this socket is a flow, or a registration
-//! bit  0       IPV6     the program made it with AF_INET6
-//! bit  1       LISTENER it is a registration, which the program accepts flows from
-//! bit  2       PENDING  the flow was asked for and is not known to be there
-//! bit  3       FAILED   the flow was refused after `connect` had given EINPROGRESS
+//! bit  0       IPV6     the program made the socket with AF_INET6
+//! bit  1       LISTENER the socket is a registration, from which the program accepts flows
+//! bit  2       PENDING  the flow was requested without waiting; its outcome is not known yet
+//! bit  3       FAILED   the flow was refused after `connect` had returned EINPROGRESS
 //! bit  4       NODELAY  the program has set TCP_NODELAY
 //! bit  5       REUSEPORT  the program has set SO_REUSEPORT
 //! bit  6       V6ONLY   the program has set IPV6_V6ONLY
-//! bit  7       UNTOLD   a signal kept the result of `connect` or `bind` from the program
+//! bit  7       UNTOLD   a signal kept the program from getting the result of `connect` or `bind`
 //! ```
 
 use std::os::fd::BorrowedFd;
@@ -20,37 +22,38 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-/// The mark of one socket.
+/// The mark of one socket: a set of bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(u32);
 
 impl Mark {
-    /// The program made the socket with `AF_INET6`.
+    /// Bit: the program made the socket with `AF_INET6`.
     pub const IPV6: Mark = Mark(1);
-    /// The socket is a registration.
+    /// Bit: the socket is a registration, from which the program accepts flows.
     pub const LISTENER: Mark = Mark(1 << 1);
-    /// The flow was asked for and is not known to be there.
+    /// Bit: the flow was requested without waiting, and its outcome is not known yet.
     pub const PENDING: Mark = Mark(1 << 2);
-    /// The flow was refused.
+    /// Bit: the flow was refused, after `connect` had returned `EINPROGRESS`.
     pub const FAILED: Mark = Mark(1 << 3);
-    /// The program has set `TCP_NODELAY`.
+    /// Bit: the program has set `TCP_NODELAY`.
     pub const NODELAY: Mark = Mark(1 << 4);
-    /// The program has set `SO_REUSEPORT`.
+    /// Bit: the program has set `SO_REUSEPORT`.
     pub const REUSEPORT: Mark = Mark(1 << 5);
-    /// The program has set `IPV6_V6ONLY`.
+    /// Bit: the program has set `IPV6_V6ONLY`.
     pub const V6ONLY: Mark = Mark(1 << 6);
-    /// The call that made the socket succeeded, and a signal kept that from the program.
+    /// Bit: the `connect` or `bind` that made the socket succeeded, but a signal kept the program
+    /// from getting the result.
     pub const UNTOLD: Mark = Mark(1 << 7);
-    /// No bit.
+    /// A mark without any bit.
     pub const NONE: Mark = Mark(0);
 
-    /// The mark of a socket; `None` when it is not one of ours.
+    /// Returns the mark of a socket; `None` when it is neither a flow nor a registration of Carina.
     pub fn of(socket: BorrowedFd<'_>) -> Option<Mark> {
         let value = sockopt::socket_incoming_cpu(socket).ok()?;
         (value & !BITS == MAGIC).then_some(Mark(value & BITS))
     }
 
-    /// Marks a socket.
+    /// Stores the mark in the kernel's state of a socket.
     ///
     /// # Errors
     /// The kernel's refusal: not a socket.
@@ -63,19 +66,19 @@ impl Mark {
         self.0 & other.0 == other.0
     }
 
-    /// With the bits of `other`.
+    /// Returns this mark with the bits of `other` added.
     #[must_use]
     pub fn with(self, other: Mark) -> Mark {
         Mark(self.0 | other.0)
     }
 
-    /// With the bits of `other` where `condition` holds.
+    /// Returns this mark, with the bits of `other` added if `condition` holds.
     #[must_use]
     pub fn with_if(self, condition: bool, other: Mark) -> Mark {
         if condition { self.with(other) } else { self }
     }
 
-    /// Without the bits of `other`.
+    /// Returns this mark without the bits of `other`.
     #[must_use]
     pub fn without(self, other: Mark) -> Mark {
         Mark(self.0 & !other.0)

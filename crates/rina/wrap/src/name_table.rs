@@ -1,14 +1,15 @@
-//! The table of names: the address that stands for each name, for all programs of one user.
+//! The name table: for each host name an address that stands for it, shared by all programs of one
+//! user.
 //!
 //! A program asks for the address of `web.vm` and later connects to that address, perhaps in
-//! another process. Both use this table, a file with one name a line. The number of the line is the
-//! number of the address:
+//! another process. Both use this table, a file with one name per line. The number of the line
+//! determines the addresses of the name:
 //!
 //! ```text
 //! line n (from 0)    198.18.0.1 + n        fd63:6172:696e:6100:: + n + 1
 //! ```
 //!
-//! The file only grows; a lock (`flock`) makes one writer of several.
+//! Names are only added to the file; a lock (`flock`) admits one writer at a time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -19,50 +20,50 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-/// The table in its file.
+/// The name table in its file; every call reads or extends the file.
 #[derive(Debug, Clone)]
 pub struct NameTable {
     path: PathBuf,
 }
 
-/// Why a name has no address.
+/// Why the name table has no address for a name.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NameTableError {
     /// The file cannot be read or written.
     #[error("the table of names {path}: {error}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's refusal.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Not a name of a host.
+    /// The text is not a host name.
     #[error("{0:?} is no name of a host: it has 1 to 253 letters, digits, '.', '-' and '_'")]
     Name(String),
-    /// Every address is in use.
+    /// The table has the largest number of names.
     #[error(
         "the table of names {path} has {NAMES_MAX} names, which is the maximum; remove the \
         file"
     )]
     Full {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
 impl NameTable {
-    /// The table in the file `path`, which need not exist yet.
+    /// Makes the table in the file `path`, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> NameTable {
         NameTable { path: path.into() }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The number of a name, which is put into the table when it is not there.
+    /// Returns the number of a name. A name that is not in the table is added to it.
     ///
     /// # Errors
     /// [`NameTableError`]
@@ -94,7 +95,7 @@ impl NameTable {
         })
     }
 
-    /// The name that an address of the table stands for; `None` for every other address.
+    /// Returns the name for which the table has this address; `None` for every other address.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -130,17 +131,18 @@ impl NameTable {
     }
 }
 
-/// The IPv4 address with this number.
+/// Returns the IPv4 address of the name with this number.
 pub fn address_v4(number: u16) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(FIRST_V4) + u32::from(number))
 }
 
-/// The IPv6 address with this number.
+/// Returns the IPv6 address of the name with this number.
 pub fn address_v6(number: u16) -> Ipv6Addr {
     Ipv6Addr::from(u128::from(FIRST_V6) + u128::from(number))
 }
 
-/// The number of an address of the table; `None` for every other address.
+/// Returns the number of the name for which an address of the table stands; `None` for every other
+/// address.
 pub fn number_of(address: IpAddr) -> Option<u16> {
     let offset = match address.to_canonical() {
         IpAddr::V4(address) => u128::from(u32::from(address).checked_sub(u32::from(FIRST_V4))?),
@@ -169,17 +171,18 @@ fn is_host(host: &str) -> bool {
     (1..=253).contains(&host.len()) && host.bytes().all(is_allowed)
 }
 
-/// The first address: the range 198.18.0.0/15 is set aside for tests of devices (RFC 2544), and no
-/// network routes it.
+/// IPv4 address of the first name. The range 198.18.0.0/15 is set aside for tests of devices (RFC
+/// 2544), and no network routes it.
 const FIRST_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-/// The first address: of the unique local range fd00::/8 (RFC 4193).
+/// IPv6 address of the first name, from the unique local range fd00::/8 (RFC 4193).
 const FIRST_V6: Ipv6Addr = Ipv6Addr::new(0xfd63, 0x6172, 0x696e, 0x6100, 0, 0, 0, 1);
 
-/// Most names of one table.
+/// Largest number of names in a table.
 const NAMES_MAX: usize = 65_000;
 
-/// Most bytes of the file that are read: every name as long as a name can be.
+/// Largest number of bytes of the file that are read: enough for the largest number of names of the
+/// greatest length.
 const FILE_BYTES_MAX: u64 = NAMES_MAX as u64 * 254;
 
 #[cfg(test)]

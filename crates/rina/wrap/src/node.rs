@@ -1,8 +1,8 @@
-//! The messages of a wrapped program to its node.
+//! The messages that a wrapped program exchanges with its node.
 //!
-//! A call keeps no descriptor that its program does not know: a request has a connection of its
-//! own, which is closed when the answer is there. Only a registration stays, and that is the
-//! program's listening socket itself.
+//! No call leaves a descriptor open that the program does not know. Each request uses a connection
+//! of its own, which is closed after the answer. Only the connection of a registration stays open:
+//! it is the program's listening socket.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -24,24 +24,26 @@ use rustix::net::{
 use crate::label::Label;
 use crate::unix_name::bind_label;
 
-/// A flow that was asked for.
+/// A flow that was requested from the node and not answered yet.
 pub(crate) struct Allocation {
     connection: OwnedFd,
 }
 
-/// What is asked of the node with a flow.
+/// The flow that a program requests from the node.
 pub(crate) struct Wanted<'a> {
     pub local: &'a AppName,
     pub remote: &'a AppName,
     pub dif: Option<&'a DifName>,
-    /// Bytes that the node takes off the descriptor before it is handed on.
+    /// Number of filler bytes that the node reads off the attached socket before it passes the
+    /// socket on.
     pub filler: u32,
-    /// The allocation goes on when its connection is closed.
+    /// Whether the allocation continues when its connection to the node is closed.
     pub detached: bool,
 }
 
 impl Allocation {
-    /// Asks for a flow whose remote end is given `end`.
+    /// Requests a flow and attaches the socket `end`, which becomes the flow's end at the node.
+    /// Does not wait for the answer.
     pub(crate) fn start(
         node: &Path,
         wanted: &Wanted<'_>,
@@ -65,10 +67,10 @@ impl Allocation {
         Ok(Allocation { connection })
     }
 
-    /// Waits for the answer until `deadline`; false when it has not come by then.
+    /// Waits for the answer until `deadline`; returns false if the node has not answered by then.
     ///
     /// # Errors
-    /// Why there is no flow; `EINTR` when a signal came first.
+    /// Why there is no flow; `EINTR` when a signal arrived first.
     pub(crate) fn finish(&self, deadline: Instant) -> Result<bool, Errno> {
         if !wait_readable(self.connection.as_fd(), deadline)? {
             return Ok(false);
@@ -82,8 +84,8 @@ impl Allocation {
     }
 }
 
-/// Registers a name. Flows to it are accepted when [`listen`] has been called; each arrives as one
-/// message with a descriptor.
+/// Registers a name and waits for the answer. The node accepts flows to the name after [`listen`];
+/// each flow arrives as one message with a descriptor.
 pub(crate) fn register(
     node: &Path,
     label: Label,
@@ -117,13 +119,13 @@ pub(crate) fn register(
     }
 }
 
-/// Says on a registration that flows are accepted from now on.
+/// Tells the node to accept flows for a registration from now on.
 pub(crate) fn listen(registration: BorrowedFd<'_>) -> Result<(), Errno> {
     send(registration, &Request::Listen {}, &[])
 }
 
-/// Takes the next flow off a registration. Without flags it waits as the descriptor's own flags
-/// say.
+/// Receives the next flow of a registration. Without `flags` the call waits unless the descriptor
+/// is non-blocking.
 ///
 /// # Errors
 /// `EAGAIN`, `EINTR`; `ENETDOWN` when the node has ended.
@@ -134,7 +136,7 @@ pub(crate) fn accept(
     for _ in 0..OTHER_MESSAGES_MAX {
         match receive(registration, flags)? {
             Some((Reply::Flow(flow), Some(end))) => return Ok((flow, end)),
-            // A flow whose program gave up, or whose descriptor did not fit into this process.
+            // The remote program gave up, or this process had no free descriptor for the flow.
             Some(_) => {}
             None => return Err(Errno::NETDOWN),
         }
@@ -152,7 +154,7 @@ fn connection(label: Option<Label>) -> Result<OwnedFd, Errno> {
 }
 
 fn connect_to_node(connection: &OwnedFd, node: &Path) -> Result<(), Errno> {
-    // The kernel holds a connect(2) to a full queue for as long as it would hold a send(2).
+    // The send timeout also limits how long connect(2) waits for a place in a full queue.
     set_socket_timeout(connection, Timeout::Send, Some(NODE_LIMIT))?;
     connect(connection, &SocketAddrUnix::new(node)?).map_err(|error| match error {
         Errno::NOENT | Errno::CONNREFUSED => Errno::NETUNREACH,
@@ -167,9 +169,9 @@ fn send(to: BorrowedFd<'_>, request: &Request, fds: &[BorrowedFd<'_>]) -> Result
     sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
 }
 
-/// One message and its descriptor; `None` at the end. A malformed message is
-/// `EPROTO`. Unlike `recv_with_fds` it returns `EINTR` when a signal arrives: the `accept` or
-/// `connect` of the program must then end with it.
+/// Receives one message and its descriptor; `None` at the end of the connection. A malformed
+/// message is `EPROTO`. Unlike `recv_with_fds` the call returns `EINTR` when a signal arrives,
+/// because the program's `accept` or `connect` must then end with it.
 fn receive(
     from: BorrowedFd<'_>,
     flags: RecvFlags,
@@ -200,7 +202,7 @@ fn wait_readable(connection: BorrowedFd<'_>, deadline: Instant) -> Result<bool, 
     Ok(poll(&mut fds, Some(&limit))? > 0)
 }
 
-/// What a refused flow is to a program that calls `connect`.
+/// Converts the reason for a refused flow to the error that `connect` returns to the program.
 fn errno(error: &ErrorBody) -> Errno {
     match error.code {
         ErrorCode::TimedOut => Errno::TIMEDOUT,
@@ -212,11 +214,11 @@ fn errno(error: &ErrorBody) -> Errno {
     }
 }
 
-/// How long the node may take to take a connection or a message.
+/// Longest time that the node may take to accept a connection or a message.
 const NODE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long the node may take to register a name.
+/// Longest time that the node may take to register a name.
 const REGISTRATION_LIMIT: Duration = Duration::from_secs(30);
 
-/// Messages that are no flows, which one call of `accept` skips.
+/// Largest number of messages without a flow that one call of `accept` skips.
 const OTHER_MESSAGES_MAX: usize = 64;

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use crate::calls::take_error;
 use crate::mark::Mark;
 
-/// What a flow answers to `getsockopt`: as a TCP socket would.
+/// Returns the value of an option of a flow, as `getsockopt` on a TCP socket would.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -28,19 +28,19 @@ pub fn value(socket: BorrowedFd<'_>, mark: Mark, level: i32, name: i32) -> Resul
             info[0] = ESTABLISHED;
             return Ok(info);
         }
-        // No options: OpenSSH refuses a connection that has any.
+        // No IP options: OpenSSH refuses a connection that has options.
         (libc::IPPROTO_IP, IP_OPTIONS) => return Ok(Vec::new()),
         _ => 0,
     };
     Ok(number.to_ne_bytes().to_vec())
 }
 
-/// Sets an option of a flow. `TCP_NODELAY`, `SO_REUSEPORT` and `IPV6_V6ONLY` are remembered. Any
-/// other option is accepted without effect: a flow has neither segments nor packets of its own.
-/// `read` gives the value.
+/// Sets an option of a flow. The mark remembers `TCP_NODELAY`, `SO_REUSEPORT` and `IPV6_V6ONLY`.
+/// Any other option is accepted without effect, because a flow has neither segments nor packets of
+/// its own. `read` returns the first four bytes of the value.
 ///
 /// # Errors
-/// `EINVAL` for a value of less than 4 bytes; what `read` gives.
+/// `EINVAL` for a value of less than 4 bytes; the error of `read`.
 pub fn set(
     socket: BorrowedFd<'_>,
     mark: Mark,
@@ -60,7 +60,7 @@ pub fn set(
     Ok(())
 }
 
-/// The bit of a mark that remembers an option which `AF_UNIX` sockets lack.
+/// Returns the bit of the mark that remembers an option which `AF_UNIX` sockets do not have.
 fn remembered(level: i32, name: i32) -> Option<Mark> {
     match (level, name) {
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => Some(Mark::NODELAY),
@@ -76,7 +76,7 @@ const IP_OPTIONS: i32 = 4;
 /// `TCP_ESTABLISHED` in `tcpi_state`.
 const ESTABLISHED: u8 = 1;
 
-/// The segment size that TCP has on loopback; a flow has none.
+/// The maximum segment size that TCP has on loopback; a flow, which has none, reports this one.
 const SEGMENT_BYTES: i32 = 65_483;
 
 #[cfg(test)]

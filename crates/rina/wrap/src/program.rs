@@ -1,4 +1,4 @@
-//! What a program is: whether a library can be put into it, and why not.
+//! Examines a program: whether the preload library can be put into it, and if not, why.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,9 +10,9 @@ use thiserror::Error;
 /// How a program is linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linkage {
-    /// The dynamic linker starts it and loads libraries into it.
+    /// The dynamic linker starts the program and can load libraries into it.
     Dynamic,
-    /// It has no dynamic linker.
+    /// The program has no dynamic linker.
     Static,
 }
 
@@ -20,46 +20,46 @@ pub enum Linkage {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// No directory of `PATH` has it.
+    /// No directory of `PATH` has a program of this name.
     #[error("{0}: there is no such program in PATH")]
     NotFound(String),
-    /// It cannot be read.
+    /// The file of the program cannot be read.
     #[error("{path}: {error}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's refusal.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// It is a directory, or has no permission to be run.
+    /// The file is a directory, or has no permission to be executed.
     #[error("{0} is not an executable file")]
     NotExecutable(PathBuf),
-    /// It runs as another user or group than its caller.
+    /// The program runs as another user or group than its caller (set-user-ID, set-group-ID).
     #[error(
         "{0} is set-user-ID or set-group-ID: the system lets no library into such a program. \
          Wrap the program that it starts instead"
     )]
     SetId(PathBuf),
-    /// Neither an ELF file nor a script.
+    /// The file is neither an ELF program nor a script.
     #[error("{0} is neither an ELF program nor a script that begins with #!")]
     Unknown(PathBuf),
-    /// A program of another word size or processor.
+    /// The program is for another word size or processor.
     #[error(
         "{path} is a program for {what}; only 64-bit programs of this processor can be wrapped"
     )]
     Foreign {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// For what it is.
+        /// The word size or processor that the program is for.
         what: String,
     },
-    /// Interpreters that name each other.
+    /// Too many scripts name each other as interpreters.
     #[error("{0}: a script's interpreter is a script, more than {SCRIPTS_MAX} times over")]
     Scripts(PathBuf),
 }
 
-/// Finds a program as a shell does: a name with a slash is a path, any other is looked for in the
-/// directories of `path`, the value of `PATH`.
+/// Finds the file of a program as a shell does. A name with a slash is a path; any other name is
+/// searched in the directories of `path`, the value of `PATH`.
 ///
 /// # Errors
 /// [`ProgramError::NotFound`]
@@ -81,7 +81,7 @@ fn is_executable(path: &Path) -> bool {
     metadata.is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// How a program is linked; of a script, how its interpreter is.
+/// Finds out how a program is linked; for a script, how its interpreter is linked.
 ///
 /// # Errors
 /// [`ProgramError`] says why the program cannot be wrapped.
@@ -127,7 +127,8 @@ pub fn linkage(path: &Path) -> Result<Linkage, ProgramError> {
     Err(ProgramError::Scripts(path))
 }
 
-/// The interpreter that the first line of a script names.
+/// Returns the interpreter that the first line of a script names; `None` if the file is not a
+/// script.
 fn interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head
         .strip_prefix(b"#!")?
@@ -144,7 +145,7 @@ fn interpreter(head: &[u8]) -> Option<PathBuf> {
     Some(find(program, &path).unwrap_or_else(|_| program.into()))
 }
 
-/// Where the program headers are (ELF-64, *System V ABI*, "ELF Header").
+/// Where the program headers of a file are (ELF-64, *System V ABI*, "ELF Header").
 struct HeaderTable {
     offset: u64,
     count: u16,
@@ -180,23 +181,24 @@ fn kind_of_header(header: &[u8]) -> u32 {
     u32::from_le_bytes([header[0], header[1], header[2], header[3]])
 }
 
-/// Bytes of a file that tell what it is: the longest first line of a script that Linux reads.
+/// Number of bytes at the start of a file that show its kind: the longest first line of a script
+/// that Linux reads.
 const HEAD_BYTES: usize = 256;
 
-/// Bytes of a program header of ELF-64.
+/// Size of a program header of ELF-64, in bytes.
 const HEADER_BYTES: usize = 56;
 
-/// The program header that names the dynamic linker.
+/// Type of the program header that names the dynamic linker.
 const PT_INTERP: u32 = 3;
 
-/// `e_machine` of this processor.
+/// Value of `e_machine` for this processor.
 const MACHINE: u16 = if cfg!(target_arch = "aarch64") {
     183
 } else {
     62
 };
 
-/// Scripts whose interpreter is a script again: as many as Linux follows.
+/// Largest number of scripts whose interpreter is again a script: as many as Linux follows.
 const SCRIPTS_MAX: usize = 5;
 
 #[cfg(test)]

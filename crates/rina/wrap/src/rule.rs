@@ -7,10 +7,11 @@
 //! target  = "kernel" | "refuse" | "dif" [DIF] ["as" NAME]
 //! ```
 //!
-//! An IPv6 address stands in brackets where ports follow it. `NAME` is the name of the application
-//! in the DIF. In it `{host}` and `{port}` are replaced, and `{name}` by the host without its
-//! ending `.dif.internal`. A rule without `NAME` has `{host}:{port}`. The first rule that fits
-//! decides; where none fits, the kernel has the socket.
+//! An IPv6 address with ports is written in brackets. `NAME` is the name of the application in the
+//! DIF. In it `{host}` and `{port}` are replaced by the host and the port of the address, and
+//! `{name}` by the host without its ending `.dif.internal`. The default of `NAME` is
+//! `{host}:{port}`. The first rule that fits a socket decides; without one, the kernel handles the
+//! socket.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
-/// One rule.
+/// A rule: which sockets it is for, and what becomes of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rule {
@@ -56,41 +57,42 @@ struct Ports {
 /// What a rule does with a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// The kernel has it, as without `carina wrap`.
+    /// The kernel handles the socket, as without `carina wrap`.
     Kernel,
     /// The call fails with `ECONNREFUSED` (connect) or `EACCES` (bind).
     Refuse,
-    /// It is a flow, or the registration of a name.
+    /// The socket becomes a flow, or the registration of a name.
     Flow {
-        /// The DIF; `None` for the first that knows the name, or for all in which to register.
+        /// The DIF; `None` for the first DIF that knows the name (connect), or for all DIFs
+        /// (listen).
         dif: Option<DifName>,
-        /// The name of the application, with `{host}` and `{port}`.
+        /// Template of the application name, with `{host}`, `{port}` or `{name}`.
         template: String,
     },
 }
 
-/// What one socket becomes.
+/// What becomes of one socket, by the first rule that fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// The kernel has it.
+    /// The kernel handles the socket.
     Kernel,
-    /// The call is refused.
+    /// The call fails.
     Refuse,
-    /// A flow to, or the registration of, `name`.
+    /// The socket becomes a flow to `name`, or the registration of `name`.
     Flow {
-        /// The DIF; `None` for any.
+        /// The DIF to use; `None` for any DIF.
         dif: Option<DifName>,
         /// The name of the application.
         name: AppName,
     },
 }
 
-/// An address that a program uses, and the name for which it was given that address.
+/// An address that a program uses, with the host name for which the resolver returned it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// The name, where the address is one of the table of names.
+    /// The host name, if the address is one of the name table.
     pub host: Option<String>,
-    /// The address and the port.
+    /// The IP address and the port.
     pub socket: SocketAddr,
 }
 
@@ -98,60 +100,60 @@ pub struct Address {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RuleError {
-    /// No arrow.
+    /// The text has no arrow.
     #[error("rule {0:?} has no \"->\"; a rule is HOST[:PORTS] -> TARGET, as \"*.vm -> dif\"")]
     NoArrow(String),
-    /// No host before the arrow.
+    /// The text has no host before the arrow.
     #[error("rule {0:?} has no host before \"->\"; \"*\" matches every host")]
     NoHost(String),
-    /// A prefix length that the address cannot have.
+    /// The prefix length is not possible for the address.
     #[error("rule {rule:?}: /{length} is no prefix length of {address}; it has 0 to {max}")]
     PrefixLength {
-        /// The rule.
+        /// Text of the rule.
         rule: String,
-        /// The address.
+        /// The address before the `/`.
         address: IpAddr,
-        /// What stands behind the `/`.
+        /// The text behind the `/`.
         length: String,
-        /// The longest prefix.
+        /// The largest possible prefix length.
         max: u8,
     },
-    /// Not a port, or a range whose end lies before its start.
+    /// The text behind the `:` is not a port, or is a range whose end is less than its start.
     #[error("rule {rule:?}: {ports:?} is neither a port from 1 to 65535 nor a range such as 80-89")]
     Ports {
-        /// The rule.
+        /// Text of the rule.
         rule: String,
-        /// What stands behind the `:`.
+        /// The text behind the `:`.
         ports: String,
     },
-    /// Not one of the three targets.
+    /// The text behind the arrow is none of the three targets.
     #[error("rule {rule:?}: target {target:?} must be kernel, refuse or dif [DIF] [as NAME]")]
     Target {
-        /// The rule.
+        /// Text of the rule.
         rule: String,
-        /// What stands behind the arrow.
+        /// The text behind the arrow.
         target: String,
     },
-    /// An invalid name.
+    /// The name of the application or of the DIF is invalid.
     #[error("rule {rule:?}: {error}")]
     Name {
-        /// The rule.
+        /// Text of the rule.
         rule: String,
-        /// What is wrong with it.
+        /// What is wrong with the name.
         error: NameError,
     },
-    /// A placeholder that is not one of the two.
+    /// A placeholder in braces is not one that a name may have.
     #[error("rule {rule:?}: {placeholder} must be {{host}}, {{name}} or {{port}}")]
     Placeholder {
-        /// The rule.
+        /// Text of the rule.
         rule: String,
-        /// What stands in braces.
+        /// The text in the braces.
         placeholder: String,
     },
 }
 
 impl Rule {
-    /// A rule that gives every listening socket of a wildcard address the name `host:PORT`.
+    /// Makes a rule that registers every socket which listens on a wildcard address as `host:PORT`.
     pub fn listen_as(address: IpAddr, host: &str, dif: Option<DifName>) -> Rule {
         let length = if address.is_ipv4() { 32 } else { 128 };
         Rule {
@@ -165,7 +167,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule is about this address in this direction.
+    /// Whether the rule is for a socket with this address in this direction.
     pub fn fits(&self, direction: Direction, address: &Address) -> bool {
         let port = address.socket.port();
         self.direction == direction
@@ -173,8 +175,8 @@ impl Rule {
             && self.host.fits(address)
     }
 
-    /// Whether the rule makes flows of connections to a host with this name, on some port: a
-    /// program that looks the name up must be given an address for it.
+    /// Whether the rule makes flows of connections to the host with this name, at least for some
+    /// port. The resolver must then return an address of the name table for the name.
     pub fn names(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let fits = match &self.host {
@@ -185,7 +187,8 @@ impl Rule {
         fits && self.direction == Direction::Connect && matches!(self.target, Target::Flow { .. })
     }
 
-    /// Whether this rule fits everything that `other` fits: behind it, `other` is never used.
+    /// Whether this rule fits everything that `other` fits, so that `other` is never used when it
+    /// comes later.
     pub fn hides(&self, other: &Rule) -> bool {
         let (all, part) = (self.ports, other.ports);
         self.direction == other.direction
@@ -194,7 +197,7 @@ impl Rule {
             && self.host.contains(&other.host)
     }
 
-    /// What a socket with this address becomes.
+    /// Returns what becomes of a socket with this address, which the rule must fit.
     ///
     /// # Errors
     /// The name that the template gives is invalid: it is longer than 255 bytes.
@@ -294,7 +297,7 @@ impl FromStr for Rule {
     }
 }
 
-/// Parts `HOST:PORTS`, where an IPv6 address has colons itself.
+/// Splits `HOST:PORTS`, where an IPv6 address may have colons itself.
 fn host_and_ports(text: &str) -> (&str, Option<&str>) {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').unwrap_or((rest, ""));
@@ -441,10 +444,10 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The ending of names of hosts in DIFs that the default rule, and the resolver, know.
+/// The domain of host names that the default rule and the resolver treat as names in DIFs.
 pub const DOMAIN: &str = ".dif.internal";
 
-/// The name of an application where a rule has none.
+/// Template of the application name for a rule without one.
 const TEMPLATE: &str = "{host}:{port}";
 
 #[cfg(test)]

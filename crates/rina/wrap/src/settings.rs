@@ -1,4 +1,5 @@
-//! What `carina wrap` tells the programs that it starts, in one variable of their environment.
+//! The settings that `carina wrap` passes to the programs that it starts, in one environment
+//! variable.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,48 +10,48 @@ use serde::{Deserialize, Serialize};
 use crate::name_table::NameTable;
 use crate::rule::{Address, Decision, Direction, Rule};
 
-/// The settings of wrapped programs.
+/// The settings of wrapped programs: rules, and where the node and the name table are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The rules, in order: the first that fits decides.
+    /// The rules; the first rule that fits decides.
     pub rules: Vec<Rule>,
-    /// The node's socket of applications, `ipc.sock`.
+    /// Path of the node's socket for applications, `ipc.sock`.
     pub node: PathBuf,
-    /// The file of the table of names.
+    /// Path of the file with the name table.
     pub names: PathBuf,
-    /// The name of this host in DIFs: its programs' connections come from it.
+    /// The name of this host in DIFs, from which connections of its programs come.
     pub host: String,
 }
 
 impl Settings {
-    /// Reads the value of [`VARIABLE`].
+    /// Decodes the value of [`VARIABLE`].
     ///
     /// # Errors
-    /// It is not what `carina wrap` writes.
+    /// The text is not a value that `carina wrap` writes.
     pub fn decode(text: &str) -> Result<Settings, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// The value of [`VARIABLE`].
+    /// Encodes the settings as the value of [`VARIABLE`].
     ///
     /// # Errors
-    /// A path is not text.
+    /// A path is not UTF-8.
     pub fn encode(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
     }
 
-    /// The table of names.
+    /// Returns the name table.
     pub fn table(&self) -> NameTable {
         NameTable::new(&self.names)
     }
 
-    /// What a socket with this address becomes.
+    /// Returns what becomes of a socket with this address, by the first rule that fits.
     ///
     /// # Errors
     /// The name of the application would be too long.
     pub fn decide(&self, direction: Direction, socket: SocketAddr) -> Result<Decision, NameError> {
-        // A table that cannot be read has no names: rules of addresses hold still.
+        // Without a readable table there are no names; rules about addresses still apply.
         let host = self.table().name(socket.ip()).ok().flatten();
         let address = Address { host, socket };
         let rule = self
@@ -63,14 +64,14 @@ impl Settings {
         }
     }
 
-    /// Whether connections to a host with this name become flows.
+    /// Whether a rule makes flows of connections to a host with this name.
     pub fn names(&self, host: &str) -> bool {
         let host = host.trim_end_matches('.');
         self.rules.iter().any(|rule| rule.names(host))
     }
 }
 
-/// The variable of the environment that holds the settings.
+/// Name of the environment variable with the settings.
 pub const VARIABLE: &str = "CARINA_WRAP";
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Socket addresses as bytes, as a program has them in its memory (ip(7), ipv6(7)).
+//! Encodes and decodes socket addresses as programs have them in memory (ip(7), ipv6(7)).
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Reads an address; `None` for a family other than IPv4 and IPv6, or one that is too short.
+/// Decodes an address; `None` for a family other than IPv4 and IPv6, or if there are too few bytes.
 pub fn decoded(bytes: &[u8]) -> Option<SocketAddr> {
     let family = i32::from(u16::from_ne_bytes([*bytes.first()?, *bytes.get(1)?]));
     match family {
@@ -18,7 +18,7 @@ pub fn decoded(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-/// The bytes of an address.
+/// Encodes an address in the form of its family.
 pub fn encoded(address: SocketAddr) -> Vec<u8> {
     let family = if address.is_ipv4() {
         libc::AF_INET
@@ -41,7 +41,8 @@ pub fn encoded(address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// The port, which stands at the same place in addresses of both families.
+/// Returns the port, which is at the same place in addresses of both families; `None` if there are
+/// too few bytes.
 pub fn port(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]))
 }
@@ -52,7 +53,7 @@ const BYTES_V4: usize = 16;
 /// Bytes of `sockaddr_in6`.
 const BYTES_V6: usize = 28;
 
-/// Most bytes of an address that the kernel takes: `sockaddr_storage`.
+/// Largest number of bytes of an address that the kernel accepts: `sockaddr_storage`.
 pub const BYTES_MAX: usize = 128;
 
 #[cfg(test)]

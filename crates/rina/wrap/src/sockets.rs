@@ -1,4 +1,4 @@
-//! Steps on sockets that the calls are made of.
+//! Operations on sockets that several calls use.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,26 +16,26 @@ use crate::label::Label;
 use crate::mark::Mark;
 use crate::unix_name::bind_label;
 
-/// The process whose calls are handled.
+/// Access to the descriptors of the process whose calls are carried out.
 pub trait Descriptors {
-    /// Puts `new` at the number of `old`, with `old`'s close-on-exec flag.
+    /// Puts `new` at the descriptor number of `old`, with `old`'s close-on-exec flag.
     ///
     /// # Errors
     /// The kernel's refusal.
     fn replace(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<(), Errno>;
 }
 
-/// How an accepted descriptor is to be.
+/// Flags of the descriptor that `accept` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AcceptFlags {
-    /// `SOCK_NONBLOCK`.
+    /// `SOCK_NONBLOCK`: the descriptor is non-blocking.
     pub nonblock: bool,
-    /// `SOCK_CLOEXEC`.
+    /// `SOCK_CLOEXEC`: the descriptor is closed on `exec`.
     pub cloexec: bool,
 }
 
-/// Two ends of a stream: the program's with the label `this`, and the remote one, whose own address
-/// is `other`.
+/// Makes the two ends of a stream: the program's end with the label `this`, and the remote end,
+/// whose own address is `other`.
 pub(crate) fn labelled_pair(
     this: SocketAddr,
     other: SocketAddr,
@@ -57,8 +57,8 @@ pub(crate) fn labelled_pair(
     Ok((ours, theirs))
 }
 
-/// Makes a socket unwritable, so that `poll` says when the flow is there. Gives the bytes that the
-/// node must take off the other end.
+/// Fills the buffer of a socket, so that it becomes writable only when the flow exists. Returns the
+/// number of bytes that the node must read off the other end.
 pub(crate) fn fill(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     sockopt::set_socket_send_buffer_size(socket, 0)?;
     for filler in 0..FILLER_BYTES_MAX {
@@ -70,7 +70,8 @@ pub(crate) fn fill(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     Err(Errno::NOBUFS)
 }
 
-/// Puts `new` in the place of the program's socket, with what the program has set on that.
+/// Puts `new` at the descriptor number of the program's socket `old`, with the options that the
+/// program has set on `old`.
 pub(crate) fn take_over(
     process: &impl Descriptors,
     old: BorrowedFd<'_>,
@@ -92,7 +93,8 @@ pub(crate) fn take_over(
     process.replace(old, new)
 }
 
-/// `mark` with the options that the program has set on `old` and that an `AF_UNIX` socket lacks.
+/// Returns `mark` with the bits of options that the program has set on `old` and that an `AF_UNIX`
+/// socket does not have.
 fn remembered(old: BorrowedFd<'_>, mark: Mark) -> Mark {
     let options = [Mark::NODELAY, Mark::REUSEPORT, Mark::V6ONLY];
     let is_set = |option| match Mark::of(old) {
@@ -120,7 +122,7 @@ pub(crate) fn set_flags(socket: BorrowedFd<'_>, flags: AcceptFlags) -> Result<()
     rustix::io::fcntl_setfd(socket, cloexec)
 }
 
-/// Whether the socket is one of TCP or of Multipath TCP (RFC 8684), which Go's servers use.
+/// Whether the socket is a TCP socket, or one of Multipath TCP (RFC 8684), which Go's servers use.
 pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
     let is_inet = sockopt::socket_domain(socket)
         .is_ok_and(|family| [AddressFamily::INET, AddressFamily::INET6].contains(&family));
@@ -132,7 +134,8 @@ pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
         )
 }
 
-/// The wildcard address and port 0 when a TCP socket has no address yet.
+/// Returns the wildcard address with port 0 if the socket is a TCP socket without an address;
+/// otherwise `None`.
 pub(crate) fn unbound_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     if !is_tcp(socket) {
         return None;
@@ -153,6 +156,6 @@ pub(crate) fn events_now(socket: BorrowedFd<'_>) -> Result<PollFlags, Errno> {
     Ok(fds[0].revents())
 }
 
-/// Most bytes that make a socket unwritable. Each is a message of its own to the kernel, and with
-/// the smallest buffer two are enough.
+/// Largest number of bytes that make a socket unwritable. Each is a message of its own to the
+/// kernel, and with the smallest buffer two are enough.
 const FILLER_BYTES_MAX: u32 = 64;

@@ -1,4 +1,5 @@
-//! The calls of programs that load no library: a supervisor carries them out.
+//! A supervisor that carries out the socket calls of programs which load no library, such as static
+//! ones.
 //!
 //! ```text
 //!  program -- connect --> kernel --> notification --> Supervisor -- Wrap::connect --> node
@@ -8,16 +9,17 @@
 //!
 //! | the call is about | what the supervisor does |
 //! |---|---|
-//! | a flow or a registration, or a TCP socket that becomes one | it carries the call out |
-//! | an address for a TCP socket that stays the kernel's | it makes the call on its copy |
-//! | anything else | it lets the kernel carry the call out; nothing was read |
+//! | a flow or a registration, or a TCP socket that becomes one | it carries out the call |
+//! | an address for a TCP socket that stays in the kernel | it calls on its copy of the socket |
+//! | anything else | it lets the kernel carry out the call, and reads no memory of the program |
 //!
-//! It makes a call on a copy only if the program has the right to. So no program can change an
-//! address between the decision and the call.
+//! The supervisor calls with its own copy of the address, so that no program can change the address
+//! between the decision and the call. It does so only if the program has the right to make the
+//! call.
 //!
-//! One thread at a time receives notifications. It answers quick ones at once; before one that may
-//! block it hands the turn to another thread. With `THREADS_MAX` calls that block, the next ones
-//! of the program wait.
+//! One thread at a time receives notifications. It answers quick calls at once. Before a call that
+//! may block, it hands receiving over to another thread. While `THREADS_MAX` calls block, further
+//! calls of the programs wait.
 
 mod caller;
 mod handle;
@@ -39,20 +41,20 @@ pub use carina_seccomp::StartError;
 
 pub use crate::supervisor::run::run;
 
-/// Carries out the calls of the programs under one filter.
+/// Carries out the socket calls of all programs that run under one seccomp filter.
 pub struct Supervisor {
     listener: Listener,
     wrap: Wrap,
     own: Rights,
     waiting: Waiting,
-    /// Held by the thread that receives.
+    /// Locked by the one thread that receives notifications.
     turn: Mutex<()>,
     threads: AtomicUsize,
     idle_threads: AtomicUsize,
     has_warned: [AtomicBool; 3],
 }
 
-/// What is written once, however often it occurs.
+/// A warning that is written at most once.
 #[derive(Clone, Copy)]
 enum Warning {
     OtherUser,
@@ -61,7 +63,7 @@ enum Warning {
 }
 
 impl Supervisor {
-    /// The supervisor of the programs of `listener`.
+    /// Makes the supervisor of the programs whose calls arrive at `listener`.
     ///
     /// # Errors
     /// `/proc` is not mounted; the kernel's refusal.
@@ -80,7 +82,7 @@ impl Supervisor {
         })
     }
 
-    /// Works until all programs have ended.
+    /// Carries out calls until all programs have ended.
     ///
     /// # Errors
     /// No thread can be made.
@@ -114,7 +116,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts a thread for the turn that is about to be free, unless one waits for it.
+    /// Starts a thread that takes over receiving, unless an idle thread waits for that.
     fn have_successor(self: &Arc<Supervisor>) {
         let threads = self.threads.load(Ordering::SeqCst);
         if self.idle_threads.load(Ordering::SeqCst) > 0 || threads >= THREADS_MAX {
@@ -122,7 +124,7 @@ impl Supervisor {
         }
         let successor = Arc::clone(self);
         let builder = thread::Builder::new().stack_size(STACK_BYTES);
-        // Without it the turn is free when this thread has answered.
+        // Without a successor, this thread receives again after it has answered.
         if builder.spawn(move || successor.receive()).is_ok() {
             self.threads.store(threads + 1, Ordering::SeqCst);
         }
@@ -161,16 +163,16 @@ impl Supervisor {
     }
 }
 
-/// Whether the call is answered without waiting for anything.
+/// Whether the supervisor can carry out the call without waiting for anything.
 fn is_quick(notification: &Notification) -> bool {
     use SystemCall::{Bind, Connect, Listen};
     !matches!(notification.call, Some(Connect | Bind | Listen))
 }
 
-/// Most threads that receive or carry out calls.
+/// Largest number of threads that receive or carry out calls.
 const THREADS_MAX: usize = 64;
 
-/// Memory for the stack of each: messages of the node are on the heap.
+/// Stack size of each thread in bytes; messages of the node are on the heap.
 const STACK_BYTES: usize = 256 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Names of `AF_UNIX` sockets that are labels.
+//! Names of `AF_UNIX` sockets that serve as labels.
 
 use std::os::fd::BorrowedFd;
 
@@ -8,7 +8,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::label::Label;
 
-/// Gives a socket its label.
+/// Binds a socket to the abstract name that its label encodes to.
 pub(crate) fn bind_label(socket: BorrowedFd<'_>, label: Label) -> Result<(), Errno> {
     for _ in 0..ATTEMPTS {
         let name = SocketAddrUnix::new_abstract_name(label.encode(random()?).as_bytes())?;
@@ -20,7 +20,7 @@ pub(crate) fn bind_label(socket: BorrowedFd<'_>, label: Label) -> Result<(), Err
     Err(Errno::ADDRINUSE)
 }
 
-/// The label of a socket; `None` when it has none.
+/// Returns the label of a socket; `None` when it has none.
 pub(crate) fn label_of(socket: BorrowedFd<'_>) -> Option<Label> {
     let name = SocketAddrUnix::try_from(getsockname(socket).ok()?).ok()?;
     Label::decode(name.abstract_name()?)
@@ -32,5 +32,5 @@ pub(crate) fn random() -> Result<u32, Errno> {
     Ok(u32::from_ne_bytes(bytes))
 }
 
-/// Random numbers to try: with 65,536 sockets one in 65,536 is taken.
+/// Number of random numbers to try: with 65,536 sockets one number in 65,536 is taken.
 const ATTEMPTS: usize = 8;

@@ -1,4 +1,4 @@
-//! A thread that waits in a call: its descriptors, its memory and its rights.
+//! The thread that waits in a call: access to its descriptors, its memory and its rights.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -12,11 +12,11 @@ use crate::calls::Descriptors;
 use crate::mark::Mark;
 use crate::socket_address;
 
-/// A thread that waits in a call.
+/// A thread of a program that waits in a call.
 pub(super) struct Caller<'a> {
     listener: &'a Listener,
     notification: &'a Notification,
-    /// What the call has put in the place of the socket.
+    /// The socket that the call has put in the place of the program's socket.
     put: RefCell<Option<OwnedFd>>,
 }
 
@@ -29,29 +29,30 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The number of the socket that the call is about.
+    /// Returns the descriptor number of the socket that the call is about.
     fn number(&self) -> i32 {
         self.notification.arguments[0] as i32
     }
 
-    /// A copy of the socket that the call is about.
+    /// Returns a copy of the socket that the call is about.
     pub(super) fn socket(&self) -> Result<OwnedFd, Errno> {
         self.listener.descriptor(self.notification, self.number())
     }
 
-    /// Opens the memory, for good that of this thread.
+    /// Opens the memory of the calling thread; the file refers to this thread even if its number is
+    /// reused later.
     fn memory(&self) -> Result<File, Errno> {
         let path = format!("/proc/{}/mem", self.notification.thread);
         let memory = OpenOptions::new().read(true).write(true).open(path);
         let memory = memory.map_err(|_| Errno::FAULT)?;
-        // The file is of the thread that has the number now: of the caller, if that waits still.
+        // The file is of the thread that has the number now: the caller, if the call still waits.
         if !self.listener.is_valid(self.notification.id) {
             return Err(Errno::NOENT);
         }
         Ok(memory)
     }
 
-    /// Reads bytes of the program's memory.
+    /// Reads `N` bytes at address `at` of the program's memory.
     pub(super) fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], Errno> {
         let mut bytes = [0; N];
         let memory = self.memory()?;
@@ -61,7 +62,7 @@ impl<'a> Caller<'a> {
         Ok(bytes)
     }
 
-    /// Reads an address, as bytes.
+    /// Reads a socket address from the program's memory, as bytes.
     pub(super) fn read_address(&self, at: u64, length: u64) -> Result<Vec<u8>, Errno> {
         let length = length as u32 as usize;
         if length > socket_address::BYTES_MAX {
@@ -75,8 +76,9 @@ impl<'a> Caller<'a> {
         Ok(bytes)
     }
 
-    /// Writes bytes as the kernel writes an address or an option: as many as the program has room
-    /// for. `tells_all`: the length becomes that of all bytes, not of those written.
+    /// Writes bytes to the program's memory as the kernel writes an address or an option: as many
+    /// as the program has room for. The length at `length_at` becomes the number of written bytes,
+    /// or with `tells_all` the number of all bytes.
     pub(super) fn write_sized(
         &self,
         bytes: &[u8],
@@ -96,7 +98,7 @@ impl<'a> Caller<'a> {
         memory.write_all_at(&length, length_at).map_err(fault)
     }
 
-    /// The rights of the thread.
+    /// Returns the rights of the calling thread.
     pub(super) fn rights(&self) -> Result<Rights, Errno> {
         let rights = Rights::of(&self.notification.thread.to_string());
         if !self.listener.is_valid(self.notification.id) {
@@ -105,7 +107,8 @@ impl<'a> Caller<'a> {
         rights.ok_or(Errno::ACCESS)
     }
 
-    /// Answers the call.
+    /// Ends the call with a result. If the call succeeded but no longer waits, notes in the mark
+    /// that the program has not got the result.
     pub(super) fn answer(&self, result: Result<i64, Errno>) {
         let answered = self.listener.answer(self.notification.id, result);
         let has_worked = matches!(result, Ok(_) | Err(Errno::INPROGRESS));
@@ -114,7 +117,7 @@ impl<'a> Caller<'a> {
             && let Some(put) = self.put.take()
             && let Some(mark) = Mark::of(put.as_fd())
         {
-            // The kernel restarts the call after the signal. It then finds the socket in place.
+            // The kernel restarts the call after the signal, when the socket is already in place.
             let _ = mark.with(Mark::UNTOLD).set(put.as_fd());
         }
     }
@@ -136,22 +139,22 @@ impl Descriptors for Caller<'_> {
     }
 }
 
-/// What decides what a thread may do.
+/// The properties of a thread that decide what it may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rights {
-    /// Its users and groups, and the user namespace in which these numbers count.
+    /// The thread's users and groups, and the user namespace in which these numbers are valid.
     pub identity: (String, Namespace),
-    /// Whether it may bind to any port (`CAP_NET_BIND_SERVICE`).
+    /// Whether the thread may bind to any port (`CAP_NET_BIND_SERVICE`).
     pub binds_low_ports: bool,
-    /// The network that its new sockets are in.
+    /// The network namespace in which new sockets of the thread are.
     pub network: Namespace,
 }
 
-/// A namespace: device and number of its file.
+/// A namespace, identified by device and inode number of its file.
 pub(super) type Namespace = (u64, u64);
 
 impl Rights {
-    /// The rights of a thread, by its name in `/proc`; `None` when they cannot be read.
+    /// Reads the rights of a thread from its directory in `/proc`; `None` when they cannot be read.
     pub(super) fn of(thread: &str) -> Option<Rights> {
         let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));

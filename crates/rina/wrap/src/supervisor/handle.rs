@@ -1,4 +1,4 @@
-//! What each call becomes.
+//! Carries out one call of a program: decides what becomes of it, and answers it.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,13 +17,13 @@ use crate::supervisor::caller::{Caller, Rights};
 use crate::supervisor::waiting::Parked;
 use crate::supervisor::{Supervisor, Warning};
 
-/// How a call ends.
+/// How the supervisor ends a call.
 enum Answer {
-    /// The kernel carries it out: nothing that an argument points to was read.
+    /// The kernel carries out the call. The supervisor has read nothing that an argument points to.
     Pass,
-    /// With this result.
+    /// The call returns this result.
     Result(Result<i64, Errno>),
-    /// It was answered, or waits.
+    /// The call was answered already, or waits until a flow arrives.
     Given,
 }
 
@@ -41,7 +41,7 @@ impl Supervisor {
         let caller = Caller::new(&self.listener, notification);
         let answer = self.outcome(&caller, notification);
         match answer.unwrap_or_else(|error| Answer::Result(Err(error))) {
-            // The program has ended, or takes the call up again, if the kernel refuses an answer.
+            // If the kernel refuses the answer, the program has ended or repeats the call.
             Answer::Pass => drop(self.listener.let_pass(notification.id)),
             Answer::Result(result) => caller.answer(result),
             Answer::Given => {}
@@ -130,7 +130,7 @@ impl Supervisor {
             }
         }
         self.check_network(&rights, call)?;
-        // An AF_UNIX socket would be connected by the supervisor's view of the file system.
+        // The supervisor would look up the path of an AF_UNIX address in its own file system.
         if mark.is_some() {
             return Err(Errno::AFNOSUPPORT);
         }
@@ -209,7 +209,7 @@ impl Supervisor {
         Ok(Answer::Given)
     }
 
-    /// Carries out a call that waited; gives it back when it waits still.
+    /// Tries again to carry out an `accept` that waits. Returns it if it must wait longer.
     pub(super) fn accept_parked(&self, parked: Parked) -> Option<Parked> {
         let call = &parked.notification;
         let caller = Caller::new(&self.listener, call);
@@ -262,7 +262,9 @@ impl Supervisor {
         }
     }
 
-    /// A flow is the node's to allow, which sees the supervisor.
+    /// Fails with `EACCES` if the caller has another identity than the supervisor. The node checks
+    /// access rules against the supervisor, so the supervisor must not request flows for another
+    /// user.
     fn check_identity(&self, rights: &Rights, call: &Notification) -> Result<(), Errno> {
         if rights.identity == self.own.identity {
             return Ok(());
@@ -280,14 +282,14 @@ impl Supervisor {
     }
 }
 
-/// The address of the remote end of a socket that is ours.
+/// Returns the address of the remote end of a flow, or `ENOTCONN`.
 fn peer(socket: BorrowedFd<'_>, mark: Mark) -> Result<SocketAddr, Errno> {
     let is_flow = !mark.has(Mark::LISTENER) && !mark.has(Mark::FAILED) && !is_pending(socket, mark);
     let address = is_flow.then(|| remote_address(socket, mark)).flatten();
     address.ok_or(Errno::NOTCONN)
 }
 
-/// Writes an address to where the second and third argument point.
+/// Writes a socket address to the memory to which the second and third argument of the call point.
 fn write_address(
     caller: &Caller<'_>,
     call: &Notification,
@@ -297,7 +299,7 @@ fn write_address(
     caller.write_sized(&bytes, call.arguments[1], call.arguments[2], true)
 }
 
-/// The first port that needs no `CAP_NET_BIND_SERVICE` (ip(7)).
+/// Returns the lowest port that needs no `CAP_NET_BIND_SERVICE` (ip(7)).
 fn first_port_for_all() -> u16 {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let number = text.ok().and_then(|text| text.trim().parse().ok());

@@ -1,4 +1,4 @@
-//! A program from its start to its exit code.
+//! Runs a program under the supervisor, from its start to its exit code.
 
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
@@ -14,11 +14,12 @@ use rustix::process::{
 use crate::calls::Wrap;
 use crate::supervisor::Supervisor;
 
-/// Starts a program, carries out its calls and those of its descendants until all have ended, and
-/// gives the exit code: the program's, or 128 and the number of the signal that ended it.
+/// Starts a program and carries out its calls and those of its descendants until all have ended.
+/// Returns the exit code: the program's, or 128 plus the number of the signal that ended it.
 ///
-/// Signals that other processes send go on to the program; those of the terminal it has got itself.
-/// When the program has ended and descendants run, such a signal ends this process.
+/// Signals that other processes send to this process are forwarded to the program; the terminal
+/// sends its signals to the program itself. When the program has ended and descendants still run, a
+/// signal that ends programs ends this process.
 ///
 /// # Errors
 /// [`StartError`]
@@ -29,7 +30,7 @@ pub fn run(command: Command, wrap: Wrap) -> Result<u8, StartError> {
     set_child_subreaper(Some(getpid())).map_err(|error| StartError::Filter(error.into()))?;
     let (child, listener) = spawn(command, Filter::of_socket_calls())?;
     let program = Pid::from_child(&child);
-    // Not before: the program has the limit that its caller has.
+    // Only after the start of the program, which keeps the limit of its caller.
     let _ = raise_nofile_limit();
     let supervisor = Supervisor::new(listener, wrap).map_err(StartError::Filter)?;
     let (ended, end) = channel();
@@ -40,7 +41,7 @@ pub fn run(command: Command, wrap: Wrap) -> Result<u8, StartError> {
     Ok(end.recv().map_or(FAILED, exit_code))
 }
 
-/// Takes signals, and reaps children.
+/// Receives and forwards signals, and reaps children.
 fn attend(signals: &Signals, program: Pid, ended: &Sender<WaitStatus>) {
     let mut has_ended = false;
     loop {
@@ -81,5 +82,5 @@ fn exit_code(status: WaitStatus) -> u8 {
     u8::try_from(code).unwrap_or(FAILED)
 }
 
-/// The exit code of a program whose end is unknown.
+/// The exit code if it is unknown how the program ended.
 const FAILED: u8 = 1;

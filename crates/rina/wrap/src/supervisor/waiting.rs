@@ -1,13 +1,13 @@
-//! Calls that take time, and the thread that watches over them.
+//! Calls that take time, and the thread that watches them.
 //!
-//! | what waits | where | what ends it besides |
+//! | what waits | where | time limit |
 //! |---|---|---|
-//! | `accept` on a socket that blocks | in a list, without a thread | `SO_RCVTIMEO` |
-//! | `connect`, `bind` | in a thread of the supervisor | the kernel's and the node's limits |
-//! | a flow that a program did not take, as a signal interrupted its `accept` | in a list | 5 s |
+//! | `accept` on a blocking socket | in a list, without a thread | `SO_RCVTIMEO` |
+//! | `connect`, `bind` | in a thread of the supervisor | the limits of the kernel and the node |
+//! | a flow whose `accept` a signal interrupted | in a list | 5 s |
 //!
-//! Every 100 ms the watch asks the kernel whether the programs still wait, and ends what is for
-//! none.
+//! Every 100 ms the watching thread asks the kernel which programs still wait, and ends the calls
+//! for which no program waits any more.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ use rustix::thread::gettid;
 
 use crate::calls::{AcceptFlags, Accepted};
 
-/// A call of `accept` that waits for a flow.
+/// A call of `accept` that waits for a flow, without a thread.
 pub(super) struct Parked {
     pub notification: Notification,
     pub socket: OwnedFd,
@@ -33,12 +33,12 @@ pub(super) struct Parked {
     deadline: Option<Instant>,
 }
 
-/// All that waits.
+/// All calls that wait, and the flows that were not delivered.
 pub(super) struct Waiting {
     parked: Mutex<Vec<Parked>>,
     busy: Mutex<HashMap<u64, Pid>>,
     untaken: Mutex<Vec<(u64, Instant, Accepted)>>,
-    /// Wakes the watch, which sleeps without limit when nothing waits.
+    /// Wakes the thread that watches; without anything to watch, it sleeps without a limit.
     bell: EventFd,
     is_asleep: AtomicBool,
     is_over: AtomicBool,
@@ -56,10 +56,10 @@ impl Waiting {
         })
     }
 
-    /// Keeps a call of `accept` until a flow comes.
+    /// Keeps a call of `accept` until a flow arrives.
     ///
     /// # Errors
-    /// `ENOBUFS`: as many wait as may.
+    /// `ENOBUFS`: the largest number of calls waits already.
     pub(super) fn park(
         &self,
         notification: Notification,
@@ -82,7 +82,8 @@ impl Waiting {
         Ok(())
     }
 
-    /// Does something that may block, and is interrupted when the program no longer waits.
+    /// Runs `act`, which may block. If the program no longer waits for call `id`, the watching
+    /// thread interrupts it.
     pub(super) fn busy<T>(&self, id: u64, act: impl FnOnce() -> T) -> T {
         lock(&self.busy).insert(id, gettid());
         if self.is_asleep.load(Ordering::SeqCst) {
@@ -93,7 +94,8 @@ impl Waiting {
         done
     }
 
-    /// Keeps a flow that could not be given to the program, for its next call.
+    /// Keeps a flow that could not be delivered to the program, for its next `accept` on this
+    /// socket.
     pub(super) fn keep(&self, socket: BorrowedFd<'_>, accepted: Accepted) {
         let mut untaken = lock(&self.untaken);
         if let Some(socket) = identity(socket)
@@ -104,7 +106,7 @@ impl Waiting {
         }
     }
 
-    /// A flow that was kept for this socket.
+    /// Takes a flow that was kept for this socket, if there is one.
     pub(super) fn kept(&self, socket: BorrowedFd<'_>) -> Option<Accepted> {
         let mut untaken = lock(&self.untaken);
         if untaken.is_empty() {
@@ -115,9 +117,9 @@ impl Waiting {
         Some(untaken.remove(at).2)
     }
 
-    /// Watches until [`Waiting::end`]. `accept` carries a parked call out and gives it back when it
-    /// still waits; `is_valid` asks whether a program waits; `expired` answers a call whose time is
-    /// up.
+    /// Watches waiting calls until [`Waiting::end`]. `accept` tries a waiting `accept` again and
+    /// returns it if it must wait longer; `is_valid` says whether a program still waits for a call;
+    /// `expired` answers a call whose time limit has passed.
     pub(super) fn watch(
         &self,
         accept: impl Fn(Parked) -> Option<Parked>,
@@ -126,7 +128,7 @@ impl Waiting {
     ) {
         let (mut waiting, mut checked) = (Vec::new(), Instant::now());
         while !self.is_over.load(Ordering::SeqCst) {
-            // A call that parks while this thread works rings the bell.
+            // A call that is parked while this thread works rings the bell, so it is not missed.
             waiting.append(&mut lock(&self.parked));
             let readable = self.poll(&waiting);
             let mut is_readable = readable.into_iter();
@@ -159,8 +161,8 @@ impl Waiting {
         }
     }
 
-    /// Waits for the bell, for one of the sockets or, when anything waits, for the next tick. Tells
-    /// which sockets are readable.
+    /// Waits for the bell, for one of the sockets or, when anything waits, for the next tick.
+    /// Returns for each socket whether it is readable.
     fn poll(&self, waiting: &[Parked]) -> Vec<bool> {
         self.is_asleep.store(true, Ordering::SeqCst);
         let is_idle =
@@ -179,14 +181,14 @@ impl Waiting {
         fds.iter().skip(1).map(is_readable).collect()
     }
 
-    /// Ends the watch.
+    /// Ends [`Waiting::watch`].
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.bell.signal();
     }
 }
 
-/// The number that the kernel gives an open socket.
+/// Returns the inode number of an open socket.
 fn identity(socket: BorrowedFd<'_>) -> Option<u64> {
     Some(rustix::fs::fstat(socket).ok()?.st_ino)
 }
@@ -195,14 +197,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often the watch asks whether programs still wait.
+/// How often the watching thread checks whether programs still wait.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Most calls of `accept` that wait at a time: each has a descriptor of the supervisor.
+/// Largest number of `accept` calls that wait at a time; each needs a descriptor of the supervisor.
 const PARKED_MAX: usize = 4096;
 
-/// Most flows that are kept for programs that did not take them.
+/// Largest number of flows that are kept because programs did not get them.
 const UNTAKEN_MAX: usize = 64;
 
-/// How long such a flow is kept.
+/// How long a flow is kept that a program did not get.
 const UNTAKEN_LIMIT: Duration = Duration::from_secs(5);
