@@ -11,12 +11,12 @@ pub enum Error {
     /// An operation on a file or process failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The operation that failed, in words.
         what: String,
         /// The error of the system.
         source: io::Error,
     },
-    /// A program failed.
+    /// A program ended with an exit status other than 0.
     #[error("{command}: {said}")]
     Command {
         /// The program and its arguments.
@@ -43,7 +43,7 @@ pub enum Error {
     ChildEnded {
         /// Name of the child.
         what: String,
-        /// Its exit status.
+        /// Exit status of the child.
         status: ExitStatus,
     },
     /// A program did not end within its time limit.
@@ -51,7 +51,7 @@ pub enum Error {
     RunsOn {
         /// Name of the program.
         what: String,
-        /// The time limit.
+        /// The time limit of the program.
         limit: Duration,
         /// What it wrote to standard error.
         said: String,

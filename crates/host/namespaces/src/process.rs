@@ -15,7 +15,7 @@ use crate::error::{Attempt, Error, Result};
 /// A process, identified by its pid and its start time, because pids are reused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// The pid.
+    /// The process ID.
     pub pid: i32,
     started_ticks: u64,
 }

@@ -49,7 +49,7 @@ pub enum Error {
     Timeout {
         /// Name of the machine.
         name: String,
-        /// What was awaited.
+        /// What the machine did not do in time, in words.
         awaited: String,
         /// The time limit in seconds.
         seconds: u64,
@@ -66,7 +66,7 @@ pub enum Error {
         /// A hint what would help; may be empty.
         hint: String,
     },
-    /// QEMU has ended.
+    /// The machine's QEMU has ended.
     #[error("machine {name}: QEMU has ended ({status}): {detail}")]
     Ended {
         /// Name of the machine.
@@ -87,7 +87,7 @@ pub enum Error {
     Unreachable {
         /// Name of the VM.
         vm: String,
-        /// The cause.
+        /// Why the VM is not reached.
         source: Box<Error>,
     },
     /// No machine of this name is running.
@@ -102,7 +102,7 @@ pub enum Error {
     Silent {
         /// Name of the VM.
         vm: String,
-        /// What was attempted.
+        /// The request to the guest, in words.
         what: String,
         /// Whether the connection was closed; otherwise the time limit has passed.
         is_closed: bool,
@@ -114,7 +114,7 @@ pub enum Error {
     GuestCommand {
         /// Name of the VM.
         vm: String,
-        /// The command.
+        /// The command that failed in the guest.
         command: String,
         /// The command's exit status.
         status: i32,

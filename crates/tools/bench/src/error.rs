@@ -19,10 +19,10 @@ pub enum Error {
     /// A temporary directory could not be made.
     #[error(transparent)]
     Scratch(#[from] carina_scratch::ScratchError),
-    /// A measurement failed.
+    /// A measurement between a client and a server failed.
     #[error(transparent)]
     Trial(#[from] TrialError),
-    /// A transport failed.
+    /// What carries the SDUs of a measurement failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// A figure of goodput could not be drawn.
@@ -169,13 +169,13 @@ pub enum Error {
     In {
         /// Name of the case.
         case: String,
-        /// The error.
+        /// The error that happened in the case.
         source: Box<Error>,
     },
     /// An error with more context.
     #[error("{source}\n{context}")]
     With {
-        /// The error.
+        /// The error without the context.
         source: Box<Error>,
         /// The context, such as the last lines of logs.
         context: String,

@@ -61,9 +61,9 @@ pub enum Way {
 /// Form of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Text.
+    /// The configuration as text.
     Text,
-    /// The compiled text.
+    /// The configuration after `carina lwaftr` has compiled it.
     Compiled,
 }
 

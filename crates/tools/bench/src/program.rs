@@ -72,7 +72,7 @@ impl Program {
         })
     }
 
-    /// Process id.
+    /// Process ID of the program.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

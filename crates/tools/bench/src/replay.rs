@@ -21,13 +21,13 @@ impl Replay {
         }
     }
 
-    /// The frames.
+    /// The frames that the source sends, in their order.
     pub(crate) fn frames(&self) -> &[Vec<u8>] {
         &self.frames
     }
 }
 
-/// The source app.
+/// The app that sends given frames repeatedly.
 pub(crate) struct ReplayApp {
     frames: Arc<[Vec<u8>]>,
     next: usize,

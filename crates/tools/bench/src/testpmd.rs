@@ -37,9 +37,9 @@ pub(crate) struct TestpmdConfig<'a> {
 /// Rates of a port in frames per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PortRate {
-    /// Frames received.
+    /// Frames received by the port, per second.
     pub(crate) received: u64,
-    /// Frames sent.
+    /// Frames sent by the port, per second.
     pub(crate) sent: u64,
 }
 
@@ -108,7 +108,7 @@ impl Testpmd {
         self.command("start")
     }
 
-    /// Stops forwarding.
+    /// Makes testpmd stop forwarding.
     pub(crate) fn end(&mut self) -> Result<()> {
         self.command("stop")
     }

@@ -40,11 +40,11 @@ pub struct Case {
     pub name: &'static str,
     /// Whether rings have the packed layout.
     pub is_packed: bool,
-    /// Direction of frames.
+    /// Direction of the frames of the case.
     pub direction: Direction,
 }
 
-/// Direction of frames.
+/// Whether frames go to the host or to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the front end to the back end.

@@ -37,7 +37,7 @@ pub enum ImportError {
     Document {
         /// Name of the file.
         file: String,
-        /// What is wrong.
+        /// Why no document can express the file.
         reason: String,
     },
     /// A node would refuse the resulting configuration.

@@ -27,7 +27,7 @@ use carina_vnet::document::{Document, Rate};
 use crate::Note;
 use crate::error::ImportError;
 
-/// A file format.
+/// A file format of other tools from which networks are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `.lab` file of `carina lab`.

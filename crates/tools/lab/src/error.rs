@@ -116,7 +116,7 @@ pub enum Error {
     /// No lab has the given name.
     #[error("there is no lab {name}; {}", known(.labs))]
     NoSuchLab {
-        /// The given name.
+        /// The name that no lab has.
         name: String,
         /// The names of the labs that are up.
         labs: Vec<String>,
@@ -147,9 +147,9 @@ pub enum Error {
     /// The node of a system has no member of a DIF.
     #[error("{system} has no member of {dif}")]
     NoMember {
-        /// The system.
+        /// Name of the system.
         system: String,
-        /// The DIF.
+        /// Name of the DIF.
         dif: String,
     },
     /// The node shares the network namespace of this process, so it has none of its own.
@@ -166,13 +166,13 @@ pub enum Error {
     Timeout {
         /// The condition, in words.
         what: String,
-        /// The time limit.
+        /// The time limit that has passed.
         limit: Duration,
     },
     /// An error with more context.
     #[error("{source}{context}")]
     With {
-        /// The error.
+        /// The error without the context.
         source: Box<Error>,
         /// The context, such as the last lines of logs.
         context: String,

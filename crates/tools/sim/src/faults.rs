@@ -55,7 +55,7 @@ impl World {
         self.systems[id.0].is_up
     }
 
-    /// Cuts a cable.
+    /// Cuts a cable: PDUs on it and later ones are lost until it is repaired.
     pub fn cut(&mut self, id: CableId) {
         let now = self.now();
         let cable = &mut self.cables[id.0];

@@ -70,9 +70,9 @@ pub struct Tally {
     pub lost: u64,
     /// PDUs lost because the queue was full.
     pub overflowed: u64,
-    /// Duplicated PDUs.
+    /// PDUs of which a second copy arrived.
     pub doubled: u64,
-    /// Damaged PDUs.
+    /// Copies of PDUs that arrived damaged.
     pub corrupted: u64,
     /// PDUs that were delayed so that later ones overtake them.
     pub reordered: u64,

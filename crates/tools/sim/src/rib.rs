@@ -17,7 +17,7 @@ pub enum RibError {
     Refused(String),
     /// An object lacks a field.
     NoField {
-        /// The object.
+        /// The object as the IPCP returned it.
         object: RibObject,
         /// Name of the field.
         name: String,
@@ -28,7 +28,7 @@ pub enum RibError {
         path: String,
         /// Name of the field.
         name: String,
-        /// The value.
+        /// The value of the field.
         value: Scalar,
     },
     /// The text is not an address.

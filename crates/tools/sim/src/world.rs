@@ -44,7 +44,7 @@ pub struct World {
 }
 
 impl World {
-    /// An empty world.
+    /// A world without systems, whose clock shows 1 s and whose random numbers depend on `seed`.
     #[must_use]
     pub fn new(seed: u64, member_factory: MemberFactory) -> World {
         World {

@@ -183,7 +183,7 @@ pub enum LoadError {
     /// The file cannot be read.
     #[error("{file}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file, as given.
         file: String,
         /// The error of the system call.
         source: std::io::Error,

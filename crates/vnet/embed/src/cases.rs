@@ -154,7 +154,7 @@ pub enum CaseError {
     /// The arrival rate is out of range.
     #[error("the rate of arrivals is {eta}; must be {ETA_MIN} to {ETA_MAX}")]
     Eta {
-        /// The arrival rate.
+        /// The arrival rate of the setting, requests per unit of time.
         eta: f64,
     },
     /// The drawn substrate is invalid.

@@ -23,13 +23,13 @@ pub enum Refusal {
     /// No host suits a node.
     #[error("no host satisfies the requirements of node {}", node.0)]
     NoHost {
-        /// The node.
+        /// The node that no host suits.
         node: NodeId,
     },
     /// No path between the hosts of a link's ends suits the link.
     #[error("no path satisfies the requirements of link {}", link.0)]
     NoPath {
-        /// The link.
+        /// The link that has no suitable path.
         link: VirtualLinkId,
     },
     /// Each node has suitable hosts, but none of those left for this node has paths to the hosts of

@@ -23,7 +23,7 @@ pub use self::words::{Names, Numbered};
 /// Why a request does not fit, and what would.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The binding constraint.
+    /// The constraint that keeps the request from being placed.
     pub constraint: Constraint,
     /// The smallest change with which the request is placed; `None` if none was found.
     pub relaxation: Option<Relaxation>,
@@ -35,7 +35,7 @@ pub struct Explanation {
 pub enum Constraint {
     /// No host at the node's allowed locations suits the node.
     Host {
-        /// The node.
+        /// The node that no host suits.
         node: NodeId,
         /// What these hosts lack.
         lack: Lack,
@@ -43,7 +43,7 @@ pub enum Constraint {
     /// Each of these nodes needs a host of its own, and they have fewer suitable hosts together
     /// than they are.
     Hosts {
-        /// The nodes.
+        /// The nodes that each need a host of their own.
         nodes: Vec<NodeId>,
         /// The hosts that suit at least one of the nodes.
         hosts: Vec<HostId>,
@@ -51,12 +51,12 @@ pub enum Constraint {
     /// The ends of this link have suitable hosts, but there is no suitable path between any of
     /// them.
     Link {
-        /// The link.
+        /// The link that has no suitable path.
         link: VirtualLinkId,
     },
     /// Each node has a suitable host, but this one has none left once others are placed.
     Node {
-        /// The node.
+        /// The node that has no suitable host left.
         node: NodeId,
     },
     /// Hosts suffice, but not the rates that all links need together.

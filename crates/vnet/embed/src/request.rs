@@ -214,39 +214,39 @@ pub enum RequestError {
     /// The request has no node, or too many.
     #[error("{nodes} nodes; must be 1 to {NODES_MAX}")]
     Nodes {
-        /// Number of nodes.
+        /// Number of nodes of the request.
         nodes: usize,
     },
     /// The request has too many links.
     #[error("{links} links; must be at most {LINKS_MAX}")]
     Links {
-        /// Number of links.
+        /// Number of links of the request.
         links: usize,
     },
     /// A node needs more than the largest allowed amount.
     #[error("node {}: {what} {amount}; must be at most {AMOUNT_MAX}", node.0)]
     NodeAmount {
-        /// The node.
+        /// The node that needs too much.
         node: NodeId,
         /// The kind of resource.
         what: &'static str,
-        /// The amount.
+        /// The amount that the node needs.
         amount: u64,
     },
     /// A link needs more than the largest allowed rate.
     #[error("link {}: rate {rate}; must be at most {AMOUNT_MAX}", link.0)]
     LinkRate {
-        /// The link.
+        /// The link that needs too much.
         link: VirtualLinkId,
-        /// The rate.
+        /// The rate that the link needs.
         rate: u64,
     },
     /// A link ends at a node that is not in the list.
     #[error("link {}: it ends at node {}, but there are only {nodes} nodes", link.0, node.0)]
     NoSuchNode {
-        /// The link.
+        /// The link that ends at the missing node.
         link: VirtualLinkId,
-        /// The missing node.
+        /// The node at an end of the link that is not in the list.
         node: NodeId,
         /// Number of nodes in the list.
         nodes: usize,
@@ -254,9 +254,9 @@ pub enum RequestError {
     /// Both ends of a link are the same node.
     #[error("link {}: both ends are node {}; give two different nodes", link.0, node.0)]
     ToItself {
-        /// The link.
+        /// The link with the same node at both ends.
         link: VirtualLinkId,
-        /// The node.
+        /// The node at both ends.
         node: NodeId,
     },
     /// `apart_from` names a node that is not in the list.
@@ -268,7 +268,7 @@ pub enum RequestError {
     ApartFromMissing {
         /// The node that has the `apart_from`.
         node: NodeId,
-        /// The missing node.
+        /// The node in `apart_from` that is not in the list.
         other: NodeId,
         /// Number of nodes in the list.
         nodes: usize,
@@ -276,7 +276,7 @@ pub enum RequestError {
     /// A node names itself in `apart_from`.
     #[error("node {}: a node cannot be apart from itself", node.0)]
     ApartFromItself {
-        /// The node.
+        /// The node that names itself.
         node: NodeId,
     },
 }

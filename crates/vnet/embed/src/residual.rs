@@ -339,13 +339,13 @@ pub enum Misfit {
     /// The substrate has no such host.
     #[error("there is no host {}", host.0)]
     NoSuchHost {
-        /// The host.
+        /// The host that the substrate does not have.
         host: HostId,
     },
     /// The substrate has no such link.
     #[error("there is no link {}", link.0)]
     NoSuchLink {
-        /// The link.
+        /// The link that the substrate does not have.
         link: LinkId,
     },
     /// The host's location or labels do not suit the node, or the node is barred from the host.
@@ -354,9 +354,9 @@ pub enum Misfit {
         host.0, node.0
     )]
     WrongHost {
-        /// The node.
+        /// The node that was placed.
         node: NodeId,
-        /// The host.
+        /// The host that does not suit the node.
         host: HostId,
     },
     /// Two nodes that must not share a host are on one host.
@@ -367,9 +367,9 @@ pub enum Misfit {
         host.0
     )]
     NotApart {
-        /// The nodes.
+        /// The two nodes that share a host.
         nodes: [NodeId; 2],
-        /// Their host.
+        /// The host of both nodes.
         host: HostId,
     },
     /// A path does not lead from one end's host to the other's, or visits a host twice.
@@ -391,21 +391,21 @@ pub enum Misfit {
     /// The nodes on a host need more than is free.
     #[error("host {} has {free:?} free, but its nodes need {wanted:?}", host.0)]
     HostFull {
-        /// The host.
+        /// The host whose resources do not suffice.
         host: HostId,
         /// What the nodes need.
         wanted: Amounts,
-        /// What is free.
+        /// What is free on the host.
         free: Amounts,
     },
     /// The paths over a link need more rate than is free.
     #[error("link {} has a rate of {free} free, but its paths need {wanted}", link.0)]
     LinkFull {
-        /// The link.
+        /// The link whose rate does not suffice.
         link: LinkId,
         /// The rate that the paths need.
         wanted: u64,
-        /// The free rate.
+        /// The free rate of the link.
         free: u64,
     },
 }

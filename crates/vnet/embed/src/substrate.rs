@@ -190,15 +190,15 @@ pub enum SubstrateError {
     /// There are too many hosts.
     #[error("{hosts} hosts; must be at most {HOSTS_MAX}")]
     Hosts {
-        /// Number of hosts.
+        /// Number of hosts in the list.
         hosts: usize,
     },
     /// A link ends at a host that is not in the list.
     #[error("link {}: it ends at host {}, but there are only {hosts} hosts", link.0, host.0)]
     NoSuchHost {
-        /// The link.
+        /// The link that ends at the missing host.
         link: LinkId,
-        /// The missing host.
+        /// The host at an end of the link that is not in the list.
         host: HostId,
         /// Number of hosts in the list.
         hosts: usize,
@@ -206,9 +206,9 @@ pub enum SubstrateError {
     /// Both ends of a link are the same host.
     #[error("link {}: both ends are host {}; give two different hosts", link.0, host.0)]
     ToItself {
-        /// The link.
+        /// The link with the same host at both ends.
         link: LinkId,
-        /// The host.
+        /// The host at both ends.
         host: HostId,
     },
     /// The price of a link is out of range.
@@ -216,9 +216,9 @@ pub enum SubstrateError {
          providers",
         link.0)]
     Price {
-        /// The link.
+        /// The link whose price is out of range.
         link: LinkId,
-        /// The price.
+        /// The price of a unit of rate on the link.
         price: u32,
     },
 }

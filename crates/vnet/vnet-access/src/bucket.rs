@@ -14,7 +14,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket.
+    /// A bucket for this rate, full of tokens.
     pub(crate) fn new(bits_per_second: u64) -> Bucket {
         let bits_per_second = bits_per_second.min(RATE_MAX);
         let size_bytes = (bits_per_second / 8 / 50).max(SIZE_MIN);
@@ -53,7 +53,7 @@ impl Bucket {
     }
 }
 
-/// Tokens per byte.
+/// Number of tokens that one byte of traffic takes.
 const BYTE: u128 = 8 * 1_000_000_000;
 /// The highest rate, bits a second; no machine sends faster.
 const RATE_MAX: u64 = 1_000_000_000_000;

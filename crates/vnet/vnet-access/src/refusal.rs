@@ -90,7 +90,7 @@ impl Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{what}: {}", reason.remedy())]
 pub struct Refused {
-    /// The reason.
+    /// Why the token is refused.
     pub reason: Refusal,
     /// A text that says what is refused and why.
     pub what: String,

@@ -19,7 +19,7 @@ use crate::error::Error;
 /// number.
 type Key = (Vec<String>, String, String, u64);
 
-/// All captures.
+/// All captures of this host for remote viewers.
 #[derive(Debug)]
 pub(super) struct Copies {
     all: Mutex<BTreeMap<Key, Taken>>,

@@ -14,7 +14,7 @@ use crate::error::Error;
 /// On whose behalf, name of the network on this host, and the session number.
 pub(super) type Key = (Vec<String>, String, u64);
 
-/// All watches.
+/// All watches of this host for traces of remote callers.
 #[derive(Debug)]
 pub(super) struct Seeking {
     all: Mutex<BTreeMap<Key, Begun>>,

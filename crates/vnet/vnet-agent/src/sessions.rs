@@ -38,7 +38,7 @@ pub(super) struct Session {
 struct Said {
     /// Number of bytes received so far.
     count: u64,
-    /// The recent bytes.
+    /// The last bytes of the console's output, for a slow viewer.
     last: Vec<u8>,
     has_ended: bool,
     used_at: Instant,

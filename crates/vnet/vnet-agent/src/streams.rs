@@ -37,7 +37,7 @@ struct State {
     first: u64,
     /// Pieces of the output that the caller has not received yet, in order.
     waiting: VecDeque<(Stream, Vec<u8>)>,
-    /// Bytes of `waiting`.
+    /// Number of bytes in `waiting`.
     bytes: usize,
     /// The last line of the stream; `None` while the command runs.
     end: Option<ExecLine>,

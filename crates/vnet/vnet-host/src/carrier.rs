@@ -30,7 +30,7 @@ use crate::names::{arp_app, tunnel_app};
 /// A link to another host, with the addresses of its tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FarLink<'a> {
-    /// The link.
+    /// The link to the other host.
     pub link: &'a LinkPart,
     /// The node's interface at the end on this host.
     pub near: &'a InterfacePart,

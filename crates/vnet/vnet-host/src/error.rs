@@ -15,7 +15,7 @@ pub enum Error {
     /// An operation on a file or process of this system fails.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The operation that failed, in words.
         what: String,
         /// The system's reason.
         source: io::Error,
@@ -29,9 +29,9 @@ pub enum Error {
     /// Starting or controlling a virtual machine, its image or its QEMU fails.
     #[error("{what}: {source}")]
     Vm {
-        /// What was attempted.
+        /// The operation that failed, in words.
         what: String,
-        /// The reason.
+        /// The error of the virtual machine.
         source: carina_vm::Error,
     },
     /// The interface through which links leave this host cannot be used.
@@ -49,7 +49,7 @@ pub enum Error {
     /// A record cannot be read or written.
     #[error("{what}: {source}")]
     Json {
-        /// What was attempted.
+        /// The operation that failed, in words.
         what: String,
         /// What is wrong with the record.
         source: serde_json::Error,
@@ -59,7 +59,7 @@ pub enum Error {
     NodeCommand {
         /// Name of the node.
         node: String,
-        /// The command.
+        /// The command that failed.
         command: String,
         /// Exit status of the command.
         status: i32,
@@ -75,7 +75,7 @@ pub enum Error {
     /// A program of this host is missing or fails.
     #[error("{what}: {said}")]
     Tool {
-        /// What was attempted.
+        /// The operation that failed, in words.
         what: String,
         /// Output of the program.
         said: String,
@@ -85,7 +85,7 @@ pub enum Error {
     Peer {
         /// Name of the other host.
         host: String,
-        /// The agent's reason.
+        /// Why the other host's agent refuses.
         reason: String,
     },
     /// A node arrives for which there is no order.
@@ -116,7 +116,7 @@ pub enum Error {
     /// This host does not support what was requested.
     #[error("{what}: {instead}")]
     Unsupported {
-        /// What was requested.
+        /// What was requested and is not supported.
         what: String,
         /// Why it is not possible, and what is.
         instead: &'static str,
@@ -126,7 +126,7 @@ pub enum Error {
     NoNode {
         /// Name of the network.
         vnet: String,
-        /// The requested node.
+        /// The name that is not that of a node.
         node: String,
         /// The nodes of the network.
         known: String,
@@ -147,7 +147,7 @@ pub enum Error {
     NoInterface {
         /// Name of the node.
         node: String,
-        /// The requested interface.
+        /// The name that is not that of an interface of the node.
         interface: String,
     },
     /// An impairment is invalid.
@@ -159,9 +159,9 @@ pub enum Error {
     /// There is no network of this name.
     #[error("this host has no network {name}; it has: {known}")]
     NoVnet {
-        /// The requested name.
+        /// The name that no network has.
         name: String,
-        /// The existing networks.
+        /// The names of the existing networks, as a list in text.
         known: String,
     },
     /// Another client uses a thing that only one can use at a time.

@@ -47,7 +47,7 @@ pub struct Offer {
     pub number: u64,
     /// Name of the node.
     pub node: String,
-    /// The machine's hardware.
+    /// The hardware that the node's guest sees.
     pub hardware: Hardware,
     /// The numbers of the machine's cards, by interface name.
     pub cards: BTreeMap<String, u32>,

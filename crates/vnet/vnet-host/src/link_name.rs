@@ -5,7 +5,7 @@ use carina_vnet::report::{LinkReport, VnetReport};
 /// A link that a user has named, seen from one of its ends.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedLink<'a> {
-    /// The link.
+    /// The link with this name.
     pub link: &'a LinkReport,
     /// The side of the named end, 0 or 1; 0 if the name was not that of an end.
     pub side: usize,

@@ -39,7 +39,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedStep {
-    /// What is done.
+    /// What the step does with the node or link.
     pub action: Action,
     /// The node or link: `node r1`, `link r1:eth0 -- r2:eth0`.
     pub subject: String,
@@ -51,13 +51,13 @@ pub struct PlannedStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Make it.
+    /// Make the node or link.
     Add,
     /// Change it while it runs.
     Change,
     /// Remove it and make it again.
     Replace,
-    /// Remove it.
+    /// Remove the node or link.
     Remove,
 }
 

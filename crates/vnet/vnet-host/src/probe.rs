@@ -120,7 +120,7 @@ pub(crate) fn round_trip_in(text: &str) -> Option<Duration> {
     is_possible.then(|| Duration::from_secs_f64(milliseconds / 1000.0))
 }
 
-/// ICMP types.
+/// Types of ICMP messages: echo request and echo reply (RFC 792).
 const ECHO: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 /// Time until the second request; it doubles with each further request up to [`PAUSE_MAX`].

@@ -247,7 +247,7 @@ impl Saved {
         remove_file(&dir.restoring())
     }
 
-    /// The manifest.
+    /// The checked manifest of the saved network.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest

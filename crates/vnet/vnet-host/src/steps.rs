@@ -10,7 +10,7 @@ pub(crate) struct Steps {
     pub ended: Vec<String>,
     /// Links to remove, with their ports.
     pub unlinked: Vec<u32>,
-    /// Links to make.
+    /// Links to make, by number.
     pub linked: Vec<u32>,
     /// Links whose one end stays while the other changes its host, including to or from this one.
     pub repointed: Vec<Repointed>,

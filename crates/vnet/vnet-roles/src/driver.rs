@@ -41,7 +41,7 @@ impl Clock {
         }
     }
 
-    /// The current time.
+    /// The current time since 1970, which never goes back.
     pub fn now(self) -> Instant {
         self.began + Duration::from(self.at.elapsed())
     }

@@ -53,7 +53,7 @@ enum Repeat {
 enum Fault {
     /// No connection to the member was made; nothing was sent.
     Unreached(io::Error),
-    /// The connection broke.
+    /// The connection to the member broke; the request may have been executed.
     Broken(io::Error),
     /// The member refused the request.
     Refused(Refusal),

@@ -29,7 +29,7 @@ pub enum Role {
 /// A party: a role with a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
-    /// The role.
+    /// The kind of the party.
     pub role: Role,
     /// The name, unique among the parties of the role.
     pub name: String,

@@ -255,9 +255,9 @@ pub enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// The network's uid.
+    /// Uid of the network that the request is about.
     pub vnet: VnetId,
-    /// The request.
+    /// What a host has to do.
     pub ask: Ask,
     /// On whose behalf: the operator, followed by each role that has forwarded the request.
     pub who: Vec<String>,

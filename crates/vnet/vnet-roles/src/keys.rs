@@ -74,7 +74,7 @@ pub enum KeyError {
     Which {
         /// Path of the directory of keys and certificates.
         path: PathBuf,
-        /// The role.
+        /// The role for which a certificate was sought.
         role: Role,
         /// Whether there are several certificates.
         several: bool,
@@ -84,7 +84,7 @@ pub enum KeyError {
     Unknown {
         /// Directory of the authority.
         path: PathBuf,
-        /// The party.
+        /// The party that has no certificate of this authority.
         party: Identity,
     },
     /// The certificate is revoked.

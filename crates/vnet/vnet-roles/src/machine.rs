@@ -20,7 +20,7 @@ use crate::mailbox::MESSAGES_MAX;
 /// The state machine of a role without I/O: the caller passes messages and the time in, and sends
 /// the messages that come out.
 pub trait Machine: Send + 'static {
-    /// The role.
+    /// The role that this state machine is.
     const ROLE: Role;
 
     /// The roles of parties that may send it messages.

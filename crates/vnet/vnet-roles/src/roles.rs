@@ -63,9 +63,9 @@ pub enum RoleError {
     /// A role cannot listen at its address.
     #[error("{party}: listening at {listen}: {source}")]
     Listen {
-        /// The role.
+        /// The role that cannot listen.
         party: Identity,
-        /// The address.
+        /// The configured address, as text.
         listen: String,
         /// The system's reason.
         source: io::Error,
@@ -73,23 +73,23 @@ pub enum RoleError {
     /// A role's web page cannot be served.
     #[error("{party}: serving its page: {source}")]
     Page {
-        /// The role.
+        /// The role whose web page cannot be served.
         party: Identity,
-        /// The reason.
+        /// Why the page cannot be served.
         source: WebError,
     },
     /// A role's store cannot be opened.
     #[error("{party}: opening its store: {source}")]
     Store {
-        /// The role.
+        /// The role whose store cannot be opened.
         party: Identity,
-        /// The reason.
+        /// Why the store cannot be opened.
         source: StoreError,
     },
     /// A PIP's inventory is inconsistent.
     #[error("{party}: reading its inventory: {source}")]
     Inventory {
-        /// The PIP.
+        /// The PIP with the inconsistent inventory.
         party: Identity,
         /// What is wrong with it.
         source: InventoryError,

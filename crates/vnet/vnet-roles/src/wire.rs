@@ -16,9 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 /// The byte stream of a connection, over TCP or over a flow, for a thread that may block.
 #[derive(Debug)]
 pub enum Wire {
-    /// Over TCP.
+    /// A connection over TCP.
     Tcp(TcpStream),
-    /// Over a flow.
+    /// A connection over a flow; each message of the socket is an SDU.
     Flow(BufReader<UnixStream>),
 }
 
@@ -102,9 +102,9 @@ impl Write for Wire {
 /// The byte stream of a connection, over TCP or over a flow, for an asynchronous task.
 #[derive(Debug)]
 pub enum TaskWire {
-    /// Over TCP.
+    /// A connection over TCP.
     Tcp(tokio::net::TcpStream),
-    /// Over a flow.
+    /// A connection over a flow.
     Flow(TaskFlow),
 }
 

@@ -303,7 +303,7 @@ impl Capture {
     }
 }
 
-/// Describes packets.
+/// Describes the packets of a capture as text.
 struct Words {
     dissector: Dissector,
     interfaces: Vec<String>,

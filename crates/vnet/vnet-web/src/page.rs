@@ -75,7 +75,7 @@ pub enum WebError {
     /// The page cannot listen on the address.
     #[error("listening at {address}: {source}")]
     Listen {
-        /// The address.
+        /// The address on which the page was to be served.
         address: SocketAddr,
         /// The system's reason.
         source: io::Error,

@@ -33,7 +33,7 @@ pub enum Verb {
     See,
     /// Run commands in nodes.
     Exec,
-    /// Watch consoles.
+    /// Watch the consoles of nodes.
     Watch,
     /// Watch consoles and type at them.
     Console,
@@ -49,9 +49,9 @@ pub enum Verb {
     Impair,
     /// Make tokens for end users of access points, and revoke them.
     Token,
-    /// Change the document.
+    /// Change the network by a new document.
     Apply,
-    /// Remove the network.
+    /// Remove the whole network.
     Remove,
 }
 

@@ -37,7 +37,7 @@ impl<T: PartialEq> Lately<T> {
         self.known.insert(vnet, (now, asked, reason));
     }
 
-    /// Removes expired reasons.
+    /// Removes the cached reasons that have expired.
     pub(crate) fn tidy(&mut self, now: Instant) {
         self.known
             .retain(|_, (since, ..)| now < *since + Self::KEPT);

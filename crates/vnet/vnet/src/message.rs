@@ -45,7 +45,7 @@ pub struct PartKey {
 pub enum ToVnp {
     /// Requests the network of this document. Repeating the same generation asks for its state.
     Want {
-        /// The network's uid.
+        /// Uid of the requested network.
         vnet: VnetId,
         /// Grows with each change of the document.
         generation: u64,
@@ -54,7 +54,7 @@ pub enum ToVnp {
     },
     /// Requests that the network be removed.
     Remove {
-        /// The network's uid.
+        /// Uid of the network to remove.
         vnet: VnetId,
     },
 }
@@ -66,7 +66,7 @@ pub enum ToVnp {
 pub enum FromVnp {
     /// Reports the state of a network.
     Standing {
-        /// The network's uid.
+        /// Uid of the network that the report is about.
         vnet: VnetId,
         /// The generation of the document that the report is about.
         generation: u64,
@@ -75,7 +75,7 @@ pub enum FromVnp {
     },
     /// Reports that nothing of the network is left.
     Removed {
-        /// The network's uid.
+        /// Uid of the removed network.
         vnet: VnetId,
     },
 }
@@ -102,11 +102,11 @@ pub enum Condition {
     Admitted,
     /// All resources of the network are reserved.
     Reserved,
-    /// All nodes run.
+    /// All nodes of the network run.
     Provisioned,
     /// Probes have passed all links.
     LinksUp,
-    /// All consoles answer.
+    /// The consoles of all nodes answer.
     ConsoleReady,
     /// The network can be used.
     Ready,

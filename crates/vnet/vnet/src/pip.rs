@@ -105,14 +105,14 @@ pub enum Output {
     ToVnp {
         /// Name of the VNP.
         vnp: String,
-        /// The message.
+        /// The message to send to the VNP.
         message: FromPip,
     },
     /// A message to the agent of a host.
     ToAgent {
         /// Name of the host.
         host: String,
-        /// The message.
+        /// The message to send to the host's agent.
         message: ToAgent,
     },
 }

@@ -22,7 +22,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PhaseTime {
-    /// The phase.
+    /// The phase that has ended.
     pub phase: Phase,
     /// Duration of the phase, in ms.
     pub took_ms: f64,

@@ -343,7 +343,7 @@ impl std::fmt::Display for MigrationReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AtPath {
-    /// The absolute path.
+    /// The absolute path of the file or directory.
     pub path: std::path::PathBuf,
 }
 

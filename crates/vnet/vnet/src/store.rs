@@ -94,7 +94,7 @@ pub struct LeaseId(pub u64);
 /// The keys from `from` up to, but not including, `to`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The first key.
+    /// The first key of the range.
     pub from: String,
     /// The first key after the range.
     pub to: String,
@@ -148,21 +148,21 @@ pub enum Compare {
 pub enum Write {
     /// Sets the value of a key.
     Put {
-        /// The key.
+        /// The key to set.
         key: String,
-        /// The value.
+        /// The new value of the key.
         value: Vec<u8>,
         /// The lease to which the key is attached; `None`: the key stays until it is deleted.
         lease: Option<LeaseId>,
     },
-    /// Deletes the key.
+    /// Deletes this key, if it exists.
     Delete(String),
 }
 
 /// Conditions and writes; the store does all writes if all conditions hold, and none otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// The conditions.
+    /// The conditions that must all hold.
     pub compares: Vec<Compare>,
     /// The writes; at most one for each key.
     pub writes: Vec<Write>,
@@ -201,9 +201,9 @@ pub enum StoreError {
     TooLarge {
         /// What is too large.
         what: &'static str,
-        /// Its size.
+        /// The size of what is too large, in bytes or operations.
         size: usize,
-        /// The largest size.
+        /// The largest allowed size.
         most: usize,
     },
     /// The text is not a valid key.

@@ -77,7 +77,7 @@ pub struct Seen {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WishError {
-    /// The store failed.
+    /// The store did not carry out the write, or does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Another process changed the network in between.

@@ -88,14 +88,14 @@ pub enum Output {
     ToPip {
         /// Name of the PIP.
         pip: String,
-        /// The message.
+        /// The message to send to the PIP.
         message: ToPip,
     },
     /// A message to a VNO.
     ToVno {
         /// Name of the VNO.
         vno: String,
-        /// The message.
+        /// The message to send to the VNO.
         message: FromVnp,
     },
 }

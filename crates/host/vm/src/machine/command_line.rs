@@ -17,7 +17,7 @@ use crate::network::{Backend, Model, Nic, NicId};
 /// How the guest gets to run in this QEMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life<'a> {
-    /// The guest boots.
+    /// The guest boots in this QEMU.
     Cold,
     /// The guest boots with its memory in a file, to become a template for clones.
     Template(&'a Path),

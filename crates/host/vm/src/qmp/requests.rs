@@ -25,7 +25,7 @@ pub struct RunState {
 pub struct Migration {
     /// How long the guest was stopped.
     pub downtime: Duration,
-    /// Total duration.
+    /// Duration of the whole migration.
     pub total: Duration,
 }
 

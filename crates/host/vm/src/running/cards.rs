@@ -111,7 +111,7 @@ impl Qmp {
         self.execute("netdev_add", object).map(drop)
     }
 
-    /// Like [`Running::set_link`].
+    /// Like [`Running::set_link`], over a monitor connection that is open already.
     pub(crate) fn set_link(&mut self, id: NicId, up: bool) -> Result<()> {
         self.execute("set_link", json!({ "name": id.device(), "up": up }))
             .map(drop)

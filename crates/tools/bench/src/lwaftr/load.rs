@@ -18,7 +18,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Writes both files.
+    /// Writes the configuration as text and compiled, to temporary files.
     pub(super) fn new() -> Result<Files> {
         let text = text(MANY)?;
         let loaded = read(&text, false).map_err(wrong)?;

@@ -38,7 +38,7 @@ const PEER: &str = "carina.bench.peer";
 /// Longest SDU in bytes.
 const SDU_MAX: u64 = 1 << 20;
 
-/// Number of hosts.
+/// On how many hosts the two VMs run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hosts {
     /// One host: figure 4b.

@@ -136,7 +136,7 @@ pub struct PaperOptions {
 /// The samples of one case, with notes, further tables and failures.
 #[derive(Debug, Default)]
 pub struct CaseResults {
-    /// The samples.
+    /// The measured samples of the case.
     pub samples: Samples,
     /// Notes that a reader needs to judge the figures.
     pub notes: Vec<String>,

@@ -18,9 +18,9 @@ use crate::error::{Error, Result};
 /// To which DIF a flow is requested, and with which flow specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowTarget {
-    /// The DIF.
+    /// The DIF over which the flow is requested.
     pub dif: DifName,
-    /// The specification.
+    /// The flow specification of the request.
     pub spec: FlowSpec,
 }
 

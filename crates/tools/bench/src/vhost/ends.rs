@@ -28,7 +28,7 @@ pub(super) struct Port<'a> {
     pub(super) direction: Direction,
 }
 
-/// Two connected ends.
+/// The two ends of a vhost-user or memif connection, which pass frames.
 pub(super) struct Connection {
     // The front end is dropped first.
     guest: End,

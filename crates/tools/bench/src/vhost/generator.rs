@@ -15,7 +15,7 @@ pub(super) struct GeneratorConfig {
     pub(super) size: usize,
 }
 
-/// The generator app.
+/// The app that generates frames whose headers alone it writes.
 pub(super) struct Generator {
     headers: Vec<u8>,
     size: usize,

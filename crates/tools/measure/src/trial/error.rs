@@ -73,7 +73,7 @@ pub enum TrialError {
     /// The measuring thread could not be pinned to its CPU.
     #[error("pinning to CPU {cpu}: {source}")]
     Pin {
-        /// The CPU.
+        /// Number of the CPU.
         cpu: usize,
         /// The error of the system call.
         source: io::Error,

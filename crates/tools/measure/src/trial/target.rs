@@ -20,7 +20,7 @@ pub struct Target {
     pub remote: AppName,
     /// DIF of the flows; `None` for the first DIF that knows the name.
     pub dif: Option<DifName>,
-    /// Flow specification.
+    /// Flow specification with which flows are requested.
     pub spec: FlowSpec,
     /// How long to retry while the server's name is not registered yet, or the DIF not joined yet.
     pub wait: Duration,

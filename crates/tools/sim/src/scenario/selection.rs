@@ -31,7 +31,7 @@ pub enum SelectionError {
     Unknown {
         /// `member`, `fault` or `call`.
         what: &'static str,
-        /// The number.
+        /// The number that the scenario does not have.
         number: usize,
         /// Number of members, faults or calls that the scenario has.
         count: usize,

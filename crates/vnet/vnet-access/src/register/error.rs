@@ -33,7 +33,7 @@ pub enum RegisterError {
         access: String,
         /// Name of the network.
         network: String,
-        /// The requested user.
+        /// Name of the requested user.
         user: String,
         /// The users of the access point.
         known: String,

@@ -206,7 +206,7 @@ impl Move<'_> {
         go_on(&self.record)
     }
 
-    /// Pauses the guest.
+    /// Pauses the guest in its current QEMU.
     pub(crate) fn pause(&self) -> Result<()> {
         let what = format!("stopping VM {}", self.record.name);
         carina_vm::pause_guest(&self.record).attempt(what)
@@ -223,7 +223,7 @@ impl Move<'_> {
         carina_vm::save_guest(&self.record, file, SEND).attempt(what)
     }
 
-    /// The machine's hardware.
+    /// The hardware that the machine's guest sees, read when the move began.
     pub(crate) fn hardware(&self) -> &Hardware {
         &self.hardware
     }

@@ -17,7 +17,7 @@ use carina_wire::pcapng::{Item, Reader};
 use crate::error::{Attempt, Error, Result};
 use crate::second_ports::SecondPorts;
 
-/// A running watch.
+/// A watch over ports of a network, whose thread reads the frames that pass.
 #[derive(Debug)]
 pub(super) struct Watch {
     is_enough: Arc<AtomicBool>,

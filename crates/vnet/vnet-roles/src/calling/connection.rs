@@ -36,17 +36,17 @@ pub enum CallError {
         callee: Identity,
         /// The address that was called.
         address: String,
-        /// The reason.
+        /// Why the party was not reached.
         source: io::Error,
     },
-    /// The connection broke.
+    /// The connection to the party broke before the answer was complete.
     #[error("the call to {callee} at {address} broke off: {source}")]
     Broken {
         /// The party that was called.
         callee: Identity,
         /// The address that was called.
         address: String,
-        /// The reason.
+        /// Why the connection broke.
         source: io::Error,
     },
     /// The party refuses the request.
@@ -232,9 +232,9 @@ impl Callee {
 /// An HTTP request to another party.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// HTTP method.
+    /// HTTP method, such as `GET`.
     pub method: &'a str,
-    /// Path and query.
+    /// Path and query of the request, such as `/v1/messages`.
     pub target: &'a str,
     /// Body, as JSON.
     pub body: &'a str,

@@ -16,7 +16,7 @@ use super::Ask;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AtAccess {
-    /// Make a token.
+    /// Make a token for the user.
     Token {
         /// Seconds from now for which the token is valid.
         lease_s: u64,

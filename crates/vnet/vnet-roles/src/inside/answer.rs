@@ -39,12 +39,12 @@ pub enum Answer {
     Done {},
     /// The round trip of an echo request.
     Echo {
-        /// Round trip, ns.
+        /// Round trip of the echo request, ns.
         rtt_ns: u64,
     },
     /// How much the receiver got of a TCP stream.
     Arrived {
-        /// Number of bytes.
+        /// Number of bytes that the receiver got.
         bytes: u64,
         /// Time from the first byte to the last, ns.
         time_ns: u64,
@@ -84,7 +84,7 @@ pub enum Answer {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Look {
-    /// The nodes.
+    /// The states of the nodes on these hosts.
     pub nodes: Vec<NodeReport>,
     /// The link ends at these nodes.
     pub ends: Vec<EndReport>,
@@ -99,7 +99,7 @@ pub struct Look {
 pub struct EndReport {
     /// Number of the link.
     pub link: u32,
-    /// The end, `NODE:INTERFACE`.
+    /// The end that the report is about, `NODE:INTERFACE`.
     pub end: String,
     /// Encapsulation that carries the link.
     pub carrier: Carrier,

@@ -173,7 +173,7 @@ impl KeyDir {
     }
 }
 
-/// A revoked certificate.
+/// A line of `revoked.txt`: a certificate that the authority has revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     /// Serial number, in hexadecimal digits.

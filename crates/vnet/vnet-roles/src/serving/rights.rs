@@ -25,7 +25,7 @@ pub enum Need<'a> {
     Verb {
         /// Name of the network.
         name: &'a str,
-        /// The verb.
+        /// The verb that the caller must be allowed.
         verb: Verb,
         /// Name of the node, if the request concerns one.
         node: Option<&'a str>,

@@ -123,7 +123,7 @@ pub enum Fault {
     /// The document refers to a node that it does not define.
     #[error("node `{name}` is not in the document{}", near_words(.near))]
     UnknownNode {
-        /// The unknown name.
+        /// The name that is not that of a node of the document.
         name: String,
         /// The defined node with the most similar name, if one is similar.
         near: Option<String>,
@@ -136,7 +136,7 @@ pub enum Fault {
         "interface `{end}` is already an end of link {other}; give each link its own interface"
     )]
     InterfaceTaken {
-        /// The end, `NODE:INTERFACE`.
+        /// The interface at which two links end, `NODE:INTERFACE`.
         end: String,
         /// Number of the other link, from 1.
         other: usize,
@@ -150,9 +150,9 @@ pub enum Fault {
     /// A list contains the same text twice.
     #[error("{what} `{text}` occurs twice; leave one out")]
     Twice {
-        /// The list.
+        /// The key of the list.
         what: &'static str,
-        /// The repeated text.
+        /// The text that the list contains twice.
         text: String,
     },
     /// A namespace specifies `boot`, which only a VM has.

@@ -18,7 +18,7 @@ use super::limits::{DEPTH_MAX, TEXT_MAX};
 /// Attributes that are read per element; no element of the XML form has as many.
 const ATTRIBUTES_MAX: usize = 32;
 
-/// An XML element.
+/// An element of a parsed XML text, with its attributes and children.
 #[derive(Debug)]
 pub struct Element {
     pub(super) name: String,

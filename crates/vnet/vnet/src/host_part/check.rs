@@ -32,7 +32,7 @@ pub enum PartError {
     /// A name is not valid for an interface.
     #[error("{node}: interface {name:?}: a name has 1 to {INTERFACE_MAX} of a-z A-Z 0-9 . _ -")]
     Interface {
-        /// The node.
+        /// Name of the node that has the interface.
         node: String,
         /// The invalid name.
         name: String,
@@ -40,7 +40,7 @@ pub enum PartError {
     /// The name of a node's image is empty or too long.
     #[error("node {node}: an image has a name of 1 to {TEXT_VALUE_MAX} letters")]
     Image {
-        /// The node.
+        /// Name of the node that boots the image.
         node: String,
     },
     /// The part has more of something than a network can have.
@@ -69,13 +69,13 @@ pub enum PartError {
     End {
         /// Number of the link.
         link: u32,
-        /// The end, `NODE:INTERFACE`.
+        /// The end of the link, `NODE:INTERFACE`.
         end: String,
     },
     /// An interface names a link that does not end there.
     #[error("{end}: link {link} does not end there")]
     Loose {
-        /// The interface, `NODE:INTERFACE`.
+        /// The interface that names the link, `NODE:INTERFACE`.
         end: String,
         /// Number of the link that the interface names.
         link: u32,
@@ -83,7 +83,7 @@ pub enum PartError {
     /// A number of a node is out of range.
     #[error("node {node}: {what} {value}: must be {least} to {most}")]
     Size {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// The field that is out of range.
         what: &'static str,
@@ -99,7 +99,7 @@ pub enum PartError {
         "{end}: address {address} and that of the other end, {peer}: must be two of one prefix"
     )]
     Addresses {
-        /// The interface, `NODE:INTERFACE`.
+        /// The interface that has the address, `NODE:INTERFACE`.
         end: String,
         /// The interface's address.
         address: String,
@@ -121,9 +121,9 @@ pub enum PartError {
     /// The MAC address of an interface is a group address.
     #[error("{end}: {mac} is the address of a group of stations")]
     Group {
-        /// The interface, `NODE:INTERFACE`.
+        /// The interface that has the MAC address, `NODE:INTERFACE`.
         end: String,
-        /// The MAC address.
+        /// The MAC address, which is a group address.
         mac: carina_wire::ether::Mac,
     },
 }

@@ -36,7 +36,7 @@ pub enum LimitError {
     /// The host can make no node at all.
     #[error("node {node}: this host cannot create nodes: {why}")]
     NoNodes {
-        /// The node.
+        /// Name of the node that the host cannot make.
         node: String,
         /// The reason that the host reports.
         why: String,
@@ -44,7 +44,7 @@ pub enum LimitError {
     /// The host can make no virtual machines.
     #[error("node {node}: this host cannot create virtual machines: {why}")]
     NoMachines {
-        /// The node.
+        /// Name of the node that is a virtual machine.
         node: String,
         /// The reason that the host reports.
         why: String,
@@ -55,7 +55,7 @@ pub enum LimitError {
          `carina vnet image add` adds one"
     )]
     NoImage {
-        /// The node.
+        /// Name of the node that boots the image.
         node: String,
         /// Name of the image.
         image: String,
@@ -68,7 +68,7 @@ pub enum LimitError {
          `ipip`, `gre` and `vxlan` need none"
     )]
     NoMemberImage {
-        /// The node.
+        /// Name of the node that would be a member of a DIF.
         node: String,
         /// Name of the image.
         image: String,
@@ -78,7 +78,7 @@ pub enum LimitError {
         "node {node} has {has} MiB of memory; a machine that is a member of a DIF needs {needs}"
     )]
     MemberMemory {
-        /// The node.
+        /// Name of the node that would be a member of a DIF.
         node: String,
         /// The node's memory, MiB.
         has: u64,
@@ -88,7 +88,7 @@ pub enum LimitError {
     /// A machine has more interfaces than the host supports.
     #[error("node {node} has {has} interfaces; a virtual machine has at most {most}")]
     Interfaces {
-        /// The node.
+        /// Name of the node with too many interfaces.
         node: String,
         /// The node's number of interfaces.
         has: usize,

@@ -111,13 +111,13 @@ pub enum InventoryError {
     Twice {
         /// The kind of thing.
         what: &'static str,
-        /// The repeated name.
+        /// The name that occurs twice.
         name: String,
     },
     /// A link or border ends at a host that the inventory does not have.
     #[error("{what} `{name}`: there is no host `{host}`")]
     NoSuchHost {
-        /// `link` or `border`.
+        /// What ends at the missing host: `link` or `border`.
         what: &'static str,
         /// Name of the link or border.
         name: String,

@@ -52,7 +52,7 @@ pub(super) struct Laid {
 pub(super) enum Unplaced {
     /// Free resources do not suffice; [`why_not`] finds the binding constraint.
     NoRoom,
-    /// Another reason.
+    /// The part was not placed for another reason.
     Because(Reason),
 }
 

@@ -49,9 +49,9 @@ pub struct HostView {
     pub is_drained: bool,
     /// Time since the last report, ms; `None` if none came since this process began.
     pub heard_ms: Option<u64>,
-    /// Processors.
+    /// Processors available to networks.
     pub cpus: Share,
-    /// Memory, MiB.
+    /// Memory available to networks, MiB.
     pub memory_mib: Share,
     /// Physical network cards available to networks.
     pub nics: Share,
@@ -90,7 +90,7 @@ pub struct PartView {
     pub name: String,
     /// Name of the VNP to which this PIP leases the part.
     pub vnp: String,
-    /// The VNP's round.
+    /// Number of the VNP's attempt to make the network.
     pub round: u64,
     /// State of the part.
     pub state: PartState,
@@ -126,9 +126,9 @@ pub struct NodeView {
     pub kind: Kind,
     /// Name of the image that the node boots.
     pub image: String,
-    /// Processors.
+    /// Number of processors of the node.
     pub cpus: u32,
-    /// Memory, MiB.
+    /// Memory of the node, MiB.
     pub memory_mib: u64,
     /// Name of the host.
     pub host: String,

@@ -106,7 +106,7 @@ pub(super) enum Then {
     Plan,
     /// Plan another attempt later, or refuse the network, depending on the recorded reason.
     Judge,
-    /// Delete the record.
+    /// Delete the network's record from the store.
     Forget,
 }
 

@@ -72,7 +72,7 @@ pub(super) fn split(
 pub(super) enum Unsplit {
     /// Resources do not suffice.
     NoRoom(Box<NoRoom>),
-    /// Another reason.
+    /// The network could not be split for another reason.
     Because(Reason),
 }
 

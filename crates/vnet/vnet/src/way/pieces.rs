@@ -41,7 +41,7 @@ pub struct Sight {
     pub end: String,
     /// Whether the node sends or receives the frames there.
     pub act: Act,
-    /// Number of frames.
+    /// Number of frames seen at this end.
     pub frames: u64,
     /// Time from the first echo request that the sending node emitted until the first frame here,
     /// µs; `None` on a host other than the sending node's.
