@@ -60,7 +60,7 @@ pub(crate) enum VnetCommand {
     /// Show nodes and links of a network, and how long each phase of its making took
     #[command(after_help = "Examples:\n  carina vnet status\n  carina --json vnet status demo")]
     Status {
-        /// Name of the network [default: the only one]
+        /// Name of the network to show [default: the only one]
         name: Option<String>,
         #[command(flatten)]
         operator: OperatorArgs,
@@ -73,14 +73,14 @@ pub(crate) enum VnetCommand {
     Where {
         /// Name of the node to find [default: all nodes]
         node: Option<String>,
-        /// Name of the network [default: all networks]
+        /// Name of the network whose nodes to find [default: all networks]
         #[arg(long)]
         vnet: Option<String>,
     },
     /// Draw a network as SVG, with the states of its nodes and links
     #[command(after_help = "Example:\n  carina vnet show demo --svg demo.svg")]
     Show {
-        /// Name of the network [default: the only one]
+        /// Name of the network to draw [default: the only one]
         name: Option<String>,
         /// Write the drawing to this file [default: standard output]
         #[arg(long, value_name = "FILE")]
@@ -91,7 +91,7 @@ pub(crate) enum VnetCommand {
     /// Show the events of a network: what was made, changed, repaired or failed
     #[command(after_help = "Examples:\n  carina vnet events\n  carina vnet events demo --follow")]
     Events {
-        /// Name of the network [default: the only one]
+        /// Name of the network whose events to show [default: the only one]
         name: Option<String>,
         /// Also show new events as they happen, until Ctrl-C [default: exit after the past events]
         #[arg(long, short)]
@@ -118,7 +118,7 @@ pub(crate) enum VnetCommand {
     Console {
         /// Name of the node whose console to connect to
         node: String,
-        /// Name of the network [default: the only one]
+        /// Name of the node's network [default: the only one]
         #[arg(long)]
         vnet: Option<String>,
         #[command(flatten)]
@@ -297,7 +297,7 @@ pub(crate) enum VnetCommand {
         hold."
     )]
     Test {
-        /// Name of the network [default: the only one]
+        /// Name of the network to test [default: the only one]
         name: Option<String>,
         #[command(flatten)]
         operator: OperatorArgs,
