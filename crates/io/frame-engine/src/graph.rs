@@ -55,15 +55,15 @@ pub enum GraphError {
     /// A link names an app that the graph does not have.
     #[error("link {link}: there is no app {app}")]
     UnknownApp {
-        /// The link.
+        /// The link with the wrong end.
         link: Box<LinkName>,
-        /// The app.
+        /// Name of the app.
         app: String,
     },
     /// A link names a port that the app does not have.
     #[error("app {} ({kind}) has no {direction} {}; it has {known}", port.app, port.port)]
     UnknownPort {
-        /// The port.
+        /// Name of the port.
         port: PortName,
         /// The kind of app.
         kind: &'static str,
@@ -75,7 +75,7 @@ pub enum GraphError {
     /// A port has two links.
     #[error("{direction} {port} has two links")]
     TwoLinks {
-        /// The port.
+        /// Name of the port.
         port: PortName,
         /// `input` or `output`.
         direction: &'static str,
@@ -83,7 +83,7 @@ pub enum GraphError {
     /// A port that must have a link has none.
     #[error("{direction} {port} has no link")]
     NoLink {
-        /// The port.
+        /// Name of the port.
         port: PortName,
         /// `input` or `output`.
         direction: &'static str,
@@ -97,7 +97,7 @@ pub enum GraphError {
         workers - 1
     )]
     UnknownWorker {
-        /// The app.
+        /// Name of the app.
         app: String,
         /// The number of the worker.
         worker: usize,
@@ -111,7 +111,7 @@ pub enum GraphError {
         its own"
     )]
     Cpus {
-        /// The processors.
+        /// The processors as given, one for each worker.
         cpus: Vec<usize>,
         /// Number of workers.
         workers: usize,
@@ -119,9 +119,9 @@ pub enum GraphError {
     /// Two apps have the same value where only one app may have it.
     #[error("apps {app} and {other} have {what}")]
     NotSole {
-        /// The app whose name sorts first.
+        /// Name of one of the two apps, the first in alphabetical order.
         app: String,
-        /// The other app.
+        /// Name of the other app.
         other: String,
         /// The value that both have, and why they cannot share it.
         what: String,

@@ -25,7 +25,7 @@ pub enum NetdevError {
     NotEthernet {
         /// The name of the interface.
         name: String,
-        /// Its hardware type, as in `/usr/include/linux/if_arp.h`.
+        /// Hardware type of the interface, as in `/usr/include/linux/if_arp.h`.
         kind: u16,
     },
     /// The text is not a valid interface name.
@@ -58,9 +58,9 @@ pub enum FaultPlanError {
     /// A share is not between 0 and 1.
     #[error("{name} is {share}; it must be a share from 0 to 1")]
     Share {
-        /// Name of the share.
+        /// Name of the value in the plan, such as `loss`.
         name: &'static str,
-        /// Its value.
+        /// The value that was given.
         share: f64,
     },
     /// A share of packets is to be reordered, but the plan has no delay, so they cannot overtake

@@ -48,7 +48,7 @@ pub enum BindError {
     Held {
         /// The PCI address of the device.
         address: String,
-        /// The pid of the process; 0 if it is not known.
+        /// Process id of the process that uses the device; 0 if it is not known.
         process: u32,
     },
     /// Routes of this system use the device's interface, and the caller did not force the taking.

@@ -42,9 +42,9 @@ pub enum MemoryError {
     /// Two regions share addresses.
     #[error("regions at {first:#x} and {second:#x} overlap")]
     Overlap {
-        /// First address of one.
+        /// First address of one of the two regions.
         first: u64,
-        /// First address of the other.
+        /// First address of the other region.
         second: u64,
     },
     /// There are more than [`REGIONS_MAX`] regions.

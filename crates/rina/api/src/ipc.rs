@@ -89,7 +89,7 @@ pub enum Request {
         /// The DIF to use; `None` to search all DIFs, in the order of the configuration.
         #[serde(default)]
         dif: Option<DifName>,
-        /// Requirements on the flow.
+        /// The QoS that the application requests.
         #[serde(default)]
         spec: FlowSpec,
         /// How this end wants to exchange SDUs with the node.
@@ -108,7 +108,8 @@ pub enum Request {
         /// descriptor is closed with them unread, which the client's end sees as `ECONNRESET`.
         #[serde(default, skip_serializing_if = "is_zero")]
         filler: u32,
-        /// The allocation goes on when its connection is closed.
+        /// Whether the allocation continues when the connection on which it was requested is
+        /// closed.
         #[serde(default, skip_serializing_if = "is_false")]
         detached: bool,
     },

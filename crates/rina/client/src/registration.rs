@@ -59,7 +59,7 @@ pub enum RegistrationEvent {
     NotAccepted {
         /// The number of the request.
         number: u32,
-        /// Why.
+        /// Why no flow came of the request.
         error: ErrorBody,
     },
 }

@@ -29,7 +29,7 @@ pub enum FlowEnd {
     Ipcp {
         /// The IPCP that uses the flow.
         ipcp: IpcpId,
-        /// That IPCP's number for the N-1 flow; it must not be in use.
+        /// Number by which the IPCP knows the N-1 flow; it must not be in use.
         n1: N1Port,
     },
     /// A normal IPCP on another worker, which gets the other end of the channel with
@@ -59,9 +59,9 @@ pub enum Command {
     /// Passes a command to the state machine of a normal IPCP. There are separate commands for N-1
     /// flows and flows.
     Member {
-        /// The IPCP.
+        /// Id of the IPCP that the command is about.
         ipcp: IpcpId,
-        /// The command for the machine.
+        /// The command for the state machine of the IPCP.
         command: carina_ipcp::Command,
     },
     /// Declares that an N-1 flow of a normal IPCP is allocated and may be used.
@@ -84,7 +84,7 @@ pub enum Command {
     },
     /// Removes an IPCP from the data plane: its flows fail and its device is dropped.
     RemoveIpcp {
-        /// The IPCP.
+        /// Id of the IPCP that the command is about.
         ipcp: IpcpId,
     },
     /// Registers `name` at the peer or in the DIF.
@@ -131,9 +131,9 @@ pub enum Command {
     /// Connects two ends of flows on this system, such as a ring and a socket, so that SDUs move
     /// between them. Both ends have the port-id `port`.
     Relay {
-        /// The first end.
+        /// The end of one of the two users.
         a: FlowEnd,
-        /// The second end.
+        /// The end of the other user.
         b: FlowEnd,
         /// Port-id in events; bit 31 must be 0.
         port: PortId,
@@ -152,7 +152,7 @@ pub enum Command {
     /// Asks for a message to `settled` when all earlier commands are executed and no packets move
     /// any more.
     Settle {
-        /// Channel for the answer.
+        /// Channel on which the data plane answers.
         settled: Sender<()>,
     },
 }

@@ -8,7 +8,7 @@ use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 pub enum Event {
     /// The peer of an IPCP is connected and has sent its hello, or the medium of a shim is up.
     LinkUp {
-        /// The IPCP.
+        /// Id of the IPCP that the event is about.
         ipcp: IpcpId,
         /// Name by which the peer introduces itself. For a shim over a network: the interface, or
         /// the address on which the shim listens.
@@ -17,15 +17,15 @@ pub enum Event {
     /// The peer of an IPCP has disconnected, or the medium is down. Every flow of the IPCP has
     /// failed.
     LinkDown {
-        /// The IPCP.
+        /// Id of the IPCP that the event is about.
         ipcp: IpcpId,
-        /// The cause.
+        /// Why the link is down or the flow ended, as text for people.
         reason: String,
     },
     /// The longest SDU of a shim over a network has changed. If it has become shorter, all flows of
     /// the shim have failed.
     SduMaxChanged {
-        /// The IPCP.
+        /// Id of the IPCP that the event is about.
         ipcp: IpcpId,
         /// The new longest SDU, in bytes.
         sdu_bytes_max: usize,
@@ -33,7 +33,7 @@ pub enum Event {
     /// A shim over a network has registered a name. From now on it does not refuse requests for the
     /// name.
     Registered {
-        /// The IPCP.
+        /// Id of the IPCP that the event is about.
         ipcp: IpcpId,
         /// Name of the application on this system.
         name: AppName,
@@ -80,15 +80,15 @@ pub enum Event {
     FlowClosed {
         /// Port-id of the flow.
         port: PortId,
-        /// The cause.
+        /// Why the link is down or the flow ended, as text for people.
         reason: String,
     },
     /// An event of a normal IPCP about its membership, neighbours or RIB. Its events about names
     /// and flows are reported by the variants above, as for any IPCP.
     Member {
-        /// The IPCP.
+        /// Id of the IPCP that the event is about.
         ipcp: IpcpId,
-        /// The event of the IPCP's machine.
+        /// The event that the IPCP's state machine emitted.
         event: carina_ipcp::Event,
     },
 }

@@ -13,7 +13,7 @@ pub enum PolicyError {
     UnknownPolicy {
         /// Name of the component.
         component: &'static str,
-        /// The name that was given.
+        /// Name of the policy that was given.
         policy: String,
         /// The names of the existing policies.
         known: Vec<&'static str>,
@@ -24,7 +24,7 @@ pub enum PolicyError {
         component: &'static str,
         /// Name of the policy.
         policy: &'static str,
-        /// The name that was given.
+        /// Name of the parameter that was given.
         parameter: String,
     },
     /// The value of a parameter is not a whole number within its range.

@@ -50,14 +50,14 @@ pub enum Command {
     /// An N-1 flow is up. An IPCP that is not enrolled starts the exchange that makes the other end
     /// a neighbour. An enrolled IPCP starts it only if this side requested the flow.
     N1Up {
-        /// The id that the caller uses for the flow from now on.
+        /// The id by which the caller refers to the N-1 flow from now on.
         n1: N1Port,
-        /// Its properties.
+        /// The properties of the N-1 flow.
         props: N1Properties,
     },
     /// An N-1 flow has ended.
     N1Down {
-        /// The flow that ended.
+        /// The N-1 flow that ended.
         n1: N1Port,
         /// The reason, as text for people.
         reason: String,
@@ -65,7 +65,7 @@ pub enum Command {
     /// Enroll through this N-1 flow, or become a neighbour of the member at its other end. This
     /// IPCP is the initiator.
     Enroll {
-        /// The flow to the member.
+        /// The N-1 flow to the member.
         n1: N1Port,
     },
     /// Detach from the neighbour at the other end of an N-1 flow, and stop using the flow. Traffic
@@ -80,7 +80,7 @@ pub enum Command {
     /// Replaces the list of N-1 DIFs of this member, with the N-1 flows that it wants in each. The
     /// list is only shown in the RIB.
     N1Difs {
-        /// The complete list.
+        /// All N-1 DIFs of this member; the list replaces the earlier one.
         difs: Vec<N1Dif>,
     },
     /// Leave the DIF in order: the IPCP informs its neighbours and withdraws its directory entries.
@@ -124,7 +124,7 @@ pub enum Command {
         id: u64,
         /// IPCP name or address (in digits) of the member; `None` for this one.
         member: Option<String>,
-        /// The operation.
+        /// The read or write to carry out.
         op: RibOp,
     },
 }
@@ -212,7 +212,7 @@ pub enum RibOp {
     Write {
         /// Object name: `/policies/COMPONENT`.
         path: String,
-        /// Fields to set.
+        /// Fields to set, as names and values.
         fields: Vec<(String, Scalar)>,
     },
 }
@@ -233,14 +233,14 @@ pub struct RibObject {
 pub enum Event {
     /// This IPCP has become a member, by bootstrap or enrollment.
     Enrolled {
-        /// The address that it was given.
+        /// The address that this IPCP was given.
         address: Address,
         /// The DIF's configuration in force.
         config: crate::DifConfig,
     },
     /// Enrollment through this N-1 flow failed; a later attempt may succeed.
     EnrollFailed {
-        /// The N-1 flow.
+        /// The N-1 flow that the event or command is about.
         n1: N1Port,
         /// The reason, as text for people.
         reason: String,
@@ -248,7 +248,7 @@ pub enum Event {
     /// Enrollment through this N-1 flow was refused for a lasting reason: credentials, an access
     /// rule, a name already in use, or incompatible constants of the DIF.
     EnrollRefused {
-        /// The N-1 flow.
+        /// The N-1 flow that the event or command is about.
         n1: N1Port,
         /// The reason, as text for people.
         reason: String,
@@ -271,7 +271,7 @@ pub enum Event {
     NeighbourDown {
         /// Name of the member's IPCP.
         name: String,
-        /// The N-1 flow that led to it.
+        /// The N-1 flow that led to the member.
         n1: N1Port,
         /// The reason, as text for people.
         reason: String,
@@ -323,7 +323,7 @@ pub enum Event {
     },
     /// The result of [`Ipcp::allocate`](crate::Ipcp). After an error the key is free again.
     Allocated {
-        /// The flow.
+        /// Key of the flow.
         flow: FlowKey,
         /// `Ok`: the flow is allocated. `Err`: why not.
         result: Result<(), Reason>,
@@ -347,7 +347,7 @@ pub enum Event {
     /// A problem to show to a person, such as a malformed message or a forged address. Reported
     /// when a cause first occurs, and later at growing intervals.
     Notice {
-        /// The text.
+        /// The text of the notice.
         text: String,
     },
 }

@@ -60,30 +60,30 @@ impl fmt::Debug for Tracer {
 pub enum TraceEvent<'a> {
     /// An N-1 flow came up.
     N1Added {
-        /// The flow.
+        /// The N-1 flow that the event is about.
         n1: N1Port,
-        /// The N-1 DIF.
+        /// Name of the N-1 DIF that provides the flow.
         dif: &'a str,
-        /// The name at its other end; empty when unknown.
+        /// Name of the IPCP at the other end of the N-1 flow; empty when unknown.
         remote: &'a str,
     },
     /// An N-1 flow ended.
     N1Lost {
-        /// The flow.
+        /// The N-1 flow that the event is about.
         n1: N1Port,
     },
     /// An N-1 flow took no PDU within the time allowed although PDUs wait for it.
     N1Blocked {
-        /// The flow.
+        /// The N-1 flow that the event is about.
         n1: N1Port,
     },
     /// A connection was opened; its other end may not be known yet.
     ConnectionOpened {
         /// Local CEP-id of the connection.
         cep: CepId,
-        /// The flow that owns it; `None` for a management channel.
+        /// The flow that the connection serves; `None` for a management channel.
         flow: Option<FlowKey>,
-        /// The QoS cube.
+        /// Name of the QoS cube.
         cube: &'a str,
     },
     /// The other end of a connection became known.
@@ -104,7 +104,7 @@ pub enum TraceEvent<'a> {
     ConnectionFailed {
         /// Local CEP-id of the connection.
         cep: CepId,
-        /// The reason.
+        /// The reason, as text for people.
         reason: &'a str,
     },
     /// A connection stalled: the peer keeps the window closed, and no PDU is unacknowledged.
@@ -121,7 +121,7 @@ pub enum TraceEvent<'a> {
     RetransmissionTimeout {
         /// Local CEP-id of the connection.
         cep: CepId,
-        /// Expiries in a row, this one included.
+        /// Number of expiries in a row without an acknowledgement, this one included.
         in_a_row: u32,
     },
     /// A PDU or an SDU was dropped for a reason that had not occurred before in this IPCP.
@@ -138,9 +138,9 @@ pub enum TraceEvent<'a> {
     },
     /// An enrollment, or an exchange by which two members become neighbours, began.
     EnrollmentStarted {
-        /// The N-1 flow that it uses.
+        /// The N-1 flow that the exchange uses.
         n1: N1Port,
-        /// This IPCP is the initiator.
+        /// Whether this IPCP is the initiator.
         is_initiator: bool,
     },
     /// This IPCP became a member of the DIF.
@@ -150,14 +150,14 @@ pub enum TraceEvent<'a> {
     },
     /// An enrollment, or an exchange by which two members become neighbours, failed.
     EnrollmentFailed {
-        /// The N-1 flow that it used.
+        /// The N-1 flow that the exchange used.
         n1: N1Port,
-        /// The reason.
+        /// The reason, as text for people.
         reason: &'a str,
     },
     /// This IPCP left the DIF.
     Left {
-        /// The reason.
+        /// The reason, as text for people.
         reason: &'a str,
     },
     /// A member became a neighbour.
@@ -166,14 +166,14 @@ pub enum TraceEvent<'a> {
         name: &'a str,
         /// Address of the neighbour.
         address: Address,
-        /// The N-1 flow to it.
+        /// The N-1 flow to the neighbour.
         n1: N1Port,
     },
     /// A neighbour is lost: no N-1 flow to it is left.
     NeighbourLost {
         /// Name of the neighbour.
         name: &'a str,
-        /// The reason.
+        /// The reason, as text for people.
         reason: &'a str,
     },
     /// Two running IPCPs have the same name.
@@ -185,7 +185,7 @@ pub enum TraceEvent<'a> {
     AddressConflict {
         /// Name of the other member.
         name: &'a str,
-        /// The address.
+        /// The address that both members have.
         address: Address,
     },
     /// An application name was registered here.
@@ -211,21 +211,21 @@ pub enum TraceEvent<'a> {
         local: &'a str,
         /// Name of the application at the other end.
         remote: &'a str,
-        /// This IPCP is the initiator.
+        /// Whether this IPCP is the initiator.
         is_initiator: bool,
     },
     /// A flow was allocated.
     FlowAllocated {
         /// The flow.
         flow: FlowKey,
-        /// The QoS cube that serves it.
+        /// Name of the QoS cube that serves the flow.
         cube: &'a str,
     },
     /// A flow allocation was refused.
     FlowRefused {
         /// The flow.
         flow: FlowKey,
-        /// The reason.
+        /// The reason, as text for people.
         reason: &'a str,
     },
     /// A flow ended.

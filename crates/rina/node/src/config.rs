@@ -110,15 +110,15 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("configuration {}: {source}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The text is not TOML, or has an unknown key or a wrong value.
     #[error("configuration{}: {text}", in_file(path))]
     Parse {
-        /// The file, when there is one.
+        /// Path of the file; `None` for a text that is not from a file.
         path: Option<PathBuf>,
         /// The line, the key and its value, and what would be right.
         text: String,
@@ -126,7 +126,7 @@ pub enum ConfigError {
     /// Two tables contradict each other, or a value is not possible.
     #[error("configuration{}: {}{what}", in_file(path), on_line(*line))]
     Meaning {
-        /// The file, when there is one.
+        /// Path of the file; `None` for a text that is not from a file.
         path: Option<PathBuf>,
         /// The line, counted from 1; `None` for a part that is in no file.
         line: Option<usize>,
@@ -145,7 +145,7 @@ pub enum TextError {
     /// The settings of a DIF are invalid.
     #[error("DIF {dif}: {source}")]
     Dif {
-        /// Its name.
+        /// Name of the DIF.
         dif: String,
         /// What the dialect of the DIF cannot do.
         source: MemberSpecError,

@@ -34,25 +34,25 @@ pub enum RunDirError {
         dir.display(), pid.map_or(String::new(), |pid| format!(" (process {pid})"))
     )]
     Taken {
-        /// The directory.
+        /// Path of the run directory.
         dir: PathBuf,
-        /// The process id of that node, if it could be read.
+        /// Process id of the other node, if it could be read.
         pid: Option<u32>,
     },
     /// The directory belongs to another user.
     #[error("the run directory {} belongs to user {owner}, not to {own}", dir.display())]
     OtherOwner {
-        /// The directory.
+        /// Path of the run directory.
         dir: PathBuf,
         /// User id of the directory's owner.
         owner: u32,
-        /// The user of this process.
+        /// User id of this process.
         own: u32,
     },
     /// The operating system refused an operation.
     #[error("run directory: {}: {source}", path.display())]
     Io {
-        /// The path concerned.
+        /// Path of the file or directory.
         path: PathBuf,
         /// The reason of the operating system.
         source: io::Error,

@@ -1,8 +1,9 @@
-//! Keeps sockets in the epoll to which a program added them before it connected them, as nginx does.
+//! Keeps a socket in the epoll to which a program added it before `connect`, as nginx does.
 //!
-//! An epoll watches the open file, not the descriptor number: when a flow replaces a socket, the new
-//! file must be added. This module remembers the last request for each number. It uses the request
-//! only if the kernel can remove the old file, which shows that the epoll still watched it.
+//! An epoll watches the open file, not the descriptor number. When a flow replaces a socket, its
+//! file must therefore be added. This module remembers the last request for each number. It uses
+//! the request only if the kernel can remove the old file, which shows that the epoll still
+//! watched it.
 
 use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};

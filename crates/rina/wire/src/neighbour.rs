@@ -31,7 +31,7 @@ pub enum NeighbourKind {
     Solicitation,
     /// Reports a MAC address.
     Advertisement {
-        /// Whether it answers a solicitation.
+        /// Whether the advertisement answers a solicitation.
         is_solicited: bool,
         /// Whether the sender is a router.
         is_router: bool,

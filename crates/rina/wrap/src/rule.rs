@@ -82,7 +82,7 @@ pub enum Decision {
     Flow {
         /// The DIF to use; `None` for any DIF.
         dif: Option<DifName>,
-        /// The name of the application.
+        /// Name of the application.
         name: AppName,
     },
 }

@@ -65,7 +65,7 @@ pub enum Event {
     Closed {
         /// The channel. Its number may be used for another flow at once.
         channel: Channel,
-        /// How it ended.
+        /// Why the channel ended.
         reason: CloseReason,
     },
     /// The peer raised this side's sending limit on a channel.
@@ -106,7 +106,7 @@ pub struct Limits {
 pub enum Violation {
     /// The record is shorter than a VMPI header.
     ShortRecord {
-        /// Its length in bytes.
+        /// Length of the record in bytes.
         bytes: usize,
     },
     /// A data header has reserved bits set.
@@ -115,7 +115,7 @@ pub enum Violation {
     Control(DecodeError),
     /// A HELLO message with a protocol version other than this side's.
     WrongVersion {
-        /// The peer's version.
+        /// The version in the peer's HELLO.
         peer: u16,
     },
     /// The first message of the peer was not HELLO.
@@ -128,7 +128,7 @@ pub enum Violation {
     CreditOverrun {
         /// The channel.
         channel: Channel,
-        /// Bytes beyond the limit.
+        /// Number of bytes by which the peer exceeded the limit.
         beyond_bytes: u64,
     },
     /// A piece that is longer than this side accepts.

@@ -138,7 +138,7 @@ pub enum RequestError {
     /// All channels that the peer allows are in use.
     #[error("all {max} channels that the peer allows are in use")]
     Channels {
-        /// The peer's limit.
+        /// Largest number of channels that the peer allows.
         max: u16,
     },
     /// Too many control messages wait to be sent, or too many names are registered.

@@ -148,7 +148,7 @@ pub enum DownReason {
     },
     /// The peer uses another version of the region's layout or of the handshake.
     WrongVersion {
-        /// Its version.
+        /// The version that the peer uses.
         peer: u32,
     },
     /// The peer broke the ring, or a page of the region is lost ([`Corrupt::MemoryLost`]). After a

@@ -73,28 +73,28 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
 pub(crate) enum AddressError {
     /// The configured address does not fit the DIF's address width.
     TooWide {
-        /// The IPCP.
+        /// Name of the IPCP.
         name: String,
-        /// Its configured address.
+        /// The address that is configured for the IPCP.
         address: u64,
     },
     /// Another IPCP has the configured address.
     Taken {
-        /// The IPCP.
+        /// Name of the IPCP.
         name: String,
-        /// Its configured address.
+        /// The address that is configured for the IPCP.
         address: u64,
-        /// Name of the IPCP that has it.
+        /// Name of the IPCP that has the address.
         owner: String,
     },
     /// Neither the table nor a range applies to the name.
     NoEntry {
-        /// The IPCP.
+        /// Name of the IPCP.
         name: String,
     },
     /// The range has no free address.
     RangeFull {
-        /// The IPCP.
+        /// Name of the IPCP.
         name: String,
         /// First address of the range.
         first: u64,

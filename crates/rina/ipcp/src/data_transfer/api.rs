@@ -180,18 +180,18 @@ pub struct Open {
 pub enum TransferEvent {
     /// A management PDU for this IPCP arrived.
     Management {
-        /// N-1 flow that it came from.
+        /// N-1 flow from which the PDU came.
         n1: N1Port,
-        /// Source address in its PCI; not verified.
+        /// Source address in the PCI of the PDU; not verified.
         src: Address,
-        /// The message.
+        /// The bytes of the CDAP message.
         message: Vec<u8>,
     },
     /// A message arrived on a management channel, complete and in order.
     Channel {
         /// Number of the channel.
         channel: u32,
-        /// The message.
+        /// The bytes of the CDAP message.
         message: Vec<u8>,
     },
     /// A connection has failed: no acknowledgement arrived within R, or the peer violated the
@@ -199,7 +199,7 @@ pub enum TransferEvent {
     Failed {
         /// Owner of the connection.
         owner: Owner,
-        /// Why it failed.
+        /// Why the connection failed.
         reason: String,
     },
     /// After [`DataTransfer::finish`]: all PDUs of the flow are acknowledged, or sent without

@@ -49,7 +49,7 @@ pub enum SettingsError {
     WidthsInUse,
     /// The present policy, or the new one, cannot be exchanged while the DIF runs.
     NotLive {
-        /// The component.
+        /// Name of the component.
         component: &'static str,
         /// The policy that cannot be exchanged.
         policy: &'static str,
@@ -107,7 +107,7 @@ pub enum N1Error {
     TooNarrow {
         /// The N-1 flow.
         n1: N1Port,
-        /// Name of its N-1 DIF.
+        /// Name of the N-1 DIF that provides the flow.
         dif: String,
         /// The longest PDU that it carries under its present protection, in bytes.
         has: usize,

@@ -32,7 +32,7 @@ pub enum CreateError {
 pub enum AllocateError {
     /// This IPCP is not a member, or is leaving.
     NotMember {
-        /// The DIF.
+        /// Name of the DIF.
         dif: String,
     },
     /// The name of an application is not well formed.
@@ -45,7 +45,7 @@ pub enum AllocateError {
     Connection(ConnectionError),
     /// The directory has no member where the application is registered.
     UnknownName {
-        /// The DIF.
+        /// Name of the DIF.
         dif: String,
         /// The name.
         name: String,
@@ -54,7 +54,7 @@ pub enum AllocateError {
     Unreachable {
         /// Name of the application.
         name: String,
-        /// Names of the members where it is registered.
+        /// Names of the members where the application is registered.
         holders: Vec<String>,
     },
     /// The application is registered at a member of which only the address is known, and no route

@@ -15,47 +15,47 @@ use crate::cause::Cause;
 pub enum PolicyError {
     /// No component has this name.
     UnknownComponent {
-        /// The name given.
+        /// Name of the component that was given.
         component: String,
-        /// The names that exist.
+        /// The valid names.
         known: Vec<&'static str>,
     },
     /// The component has no policy of this name.
     UnknownPolicy {
-        /// The component.
+        /// Name of the component.
         component: &'static str,
-        /// The name given.
+        /// Name of the policy that was given.
         policy: String,
-        /// The names that exist.
+        /// The valid names.
         known: Vec<&'static str>,
     },
     /// The policy has no parameter of this name.
     UnknownParameter {
-        /// The component.
+        /// Name of the component.
         component: &'static str,
-        /// The policy.
+        /// Name of the policy.
         policy: &'static str,
-        /// The name given.
+        /// Name of the parameter that was given.
         parameter: String,
-        /// The names that exist.
+        /// The valid names.
         known: Vec<&'static str>,
     },
     /// The policy's factory makes another type than the component uses.
     OtherProduct {
-        /// The component.
+        /// Name of the component.
         component: &'static str,
-        /// The policy.
+        /// Name of the policy.
         policy: &'static str,
     },
     /// The value of a parameter is invalid.
     Value {
-        /// The component.
+        /// Name of the component.
         component: &'static str,
-        /// The policy.
+        /// Name of the policy.
         policy: &'static str,
-        /// The parameter.
+        /// Name of the parameter.
         parameter: String,
-        /// The value given.
+        /// The value that was given.
         value: String,
         /// The values that are valid.
         wanted: Wanted,

@@ -41,7 +41,7 @@ pub enum MemberSpecError {
     AuthOfDialect {
         /// The value of `auth`.
         auth: String,
-        /// The dialect.
+        /// Dialect of the DIF.
         dialect: &'static str,
     },
     /// The text of `auth` has none of the valid forms.
@@ -52,7 +52,7 @@ pub enum MemberSpecError {
     /// The password file cannot be read.
     #[error("password file {file}: {error}")]
     PasswordFile {
-        /// The file.
+        /// Path of the file.
         file: String,
         /// The reason of the operating system.
         error: io::Error,
@@ -72,11 +72,11 @@ pub enum MemberSpecError {
     /// A field of the PCI cannot have this width in this dialect.
     #[error("config: widths.{field} is {bytes}; in dialect {dialect} it is {possible}")]
     Width {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
         /// The configured width in bytes.
         bytes: u8,
-        /// The dialect.
+        /// Dialect of the DIF.
         dialect: &'static str,
         /// The valid widths.
         possible: String,
@@ -86,7 +86,7 @@ pub enum MemberSpecError {
     Widths {
         /// What is wrong.
         what: String,
-        /// The dialect.
+        /// Dialect of the DIF.
         dialect: &'static str,
     },
     /// This number must not be 0.
@@ -98,9 +98,9 @@ pub enum MemberSpecError {
     /// A setting is given that the dialect does not have.
     #[error("config: {key}: dialect {dialect} does not support it; leave it out")]
     KeyOfOtherDialect {
-        /// The setting.
+        /// Name of the setting.
         key: &'static str,
-        /// The dialect.
+        /// Dialect of the DIF.
         dialect: &'static str,
     },
     /// A policy is given that the dialect does not have.
@@ -110,7 +110,7 @@ pub enum MemberSpecError {
         component: &'static str,
         /// The configured policy.
         name: String,
-        /// The dialect.
+        /// Dialect of the DIF.
         dialect: &'static str,
         /// The valid policies.
         possible: String,
@@ -123,7 +123,7 @@ pub enum MemberSpecError {
     StandardDelimiting {
         /// The component.
         component: &'static str,
-        /// The dialect.
+        /// Dialect of the DIF.
         dialect: &'static str,
     },
     /// The state machine of the IPCP rejects the configuration, with this reason.

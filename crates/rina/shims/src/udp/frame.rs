@@ -48,7 +48,7 @@ pub(crate) enum Frame<'a> {
     Refuse {
         /// The receiver's number of the flow.
         flow: u16,
-        /// Reason, for people.
+        /// The reason, as text for people.
         reason: &'a str,
     },
     /// Ends a flow.

@@ -12,7 +12,7 @@ pub enum DecodeError {
     Truncated,
     /// Bytes remain after the last field.
     Trailing {
-        /// Number of these bytes.
+        /// Number of bytes after the last field.
         bytes: usize,
     },
     /// The type of the message is unknown; this is its number.
