@@ -193,7 +193,8 @@ impl Direction<'_> {
         Key::new(self.key.bytes(), *self.salt.bytes()).ok_or(EspError::Key)
     }
 
-    /// Makes the sender, with this first IV.
+    /// Makes the sending half of the security association, whose first packet gets the IV
+    /// `first_iv`.
     ///
     /// # Errors
     /// The library refuses the key.
@@ -207,7 +208,7 @@ impl Direction<'_> {
         })
     }
 
-    /// Makes the receiver.
+    /// Makes the receiving half of the security association.
     ///
     /// # Errors
     /// The library refuses the key.

@@ -56,9 +56,9 @@ use crate::tunnel::{hop_limit, put_ether, strip_ether};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EspTunnelConfig {
-    /// IP address of this end.
+    /// IP address of this end of the tunnel.
     pub local: IpAddr,
-    /// IP address of the other end.
+    /// IP address of the other end of the tunnel.
     pub remote: IpAddr,
     /// TTL or hop limit of packets to `south`.
     #[serde(default = "hop_limit")]

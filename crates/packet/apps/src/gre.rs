@@ -42,9 +42,9 @@ use crate::tunnel::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GreConfig {
-    /// IP address of this end.
+    /// IP address of this end of the tunnel.
     pub local: IpAddr,
-    /// IP address of the other end.
+    /// IP address of the other end of the tunnel.
     pub remote: IpAddr,
     /// Key of both directions; `None` means packets without key.
     pub key: Option<u32>,

@@ -38,9 +38,9 @@ use crate::tunnel::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IpipConfig {
-    /// IP address of this end.
+    /// IP address of this end of the tunnel.
     pub local: IpAddr,
-    /// IP address of the other end.
+    /// IP address of the other end of the tunnel.
     pub remote: IpAddr,
     /// TTL or hop limit of packets to `south`.
     #[serde(default = "hop_limit")]

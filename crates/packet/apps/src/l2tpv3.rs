@@ -46,9 +46,9 @@ use crate::tunnel::{Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct L2tpv3Config {
-    /// IPv6 address of this end.
+    /// IPv6 address of this end of the tunnel.
     pub local: Ipv6Addr,
-    /// IPv6 address of the other end.
+    /// IPv6 address of the other end of the tunnel.
     pub remote: Ipv6Addr,
     /// The cookie to send.
     pub local_cookie: HexText<8>,

@@ -33,9 +33,9 @@ pub struct Outer {
 /// The addresses and the hop limit from which the outer headers of a tunnel are made ([`Outer`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// IP address of this end.
+    /// IP address of this end of the tunnel.
     pub local: IpAddr,
-    /// IP address of the other end.
+    /// IP address of the other end of the tunnel.
     pub remote: IpAddr,
     /// TTL or hop limit of sent packets.
     pub hop_limit: u8,

@@ -59,10 +59,11 @@ pub struct ClassConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RssBy {
-    /// Frames of the same flow.
+    /// Frames of one flow: equal addresses, protocol and ports, as for `split`.
     #[default]
     Flow,
-    /// Frames with the same source and destination IP address.
+    /// Frames with equal source and destination IP addresses, so that fragments go where whole
+    /// packets go.
     Addresses,
 }
 

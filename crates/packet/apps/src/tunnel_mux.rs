@@ -59,9 +59,9 @@ pub struct MuxTunnel {
     pub name: String,
     /// The tunnel protocol.
     pub carrier: MuxCarrier,
-    /// IPv4 address of this end.
+    /// IPv4 address of this end of the tunnel.
     pub local: Ipv4Addr,
-    /// IPv4 address of the other end.
+    /// IPv4 address of the other end of the tunnel.
     pub remote: Ipv4Addr,
     /// Key of GRE, or VNI of VXLAN; 0 for IPv4 in IPv4.
     #[serde(default)]

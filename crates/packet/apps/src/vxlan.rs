@@ -40,9 +40,9 @@ use crate::tunnel::{Refused, Tunnel, TunnelKind, carry_mark_at, hop_limit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VxlanConfig {
-    /// IP address of this end.
+    /// IP address of this end of the tunnel.
     pub local: IpAddr,
-    /// IP address of the other end.
+    /// IP address of the other end of the tunnel.
     pub remote: IpAddr,
     /// The VXLAN network identifier.
     pub vni: u32,

@@ -73,7 +73,7 @@ fn yes() -> bool {
 }
 
 impl AfPacketConfig {
-    /// The configuration of an interface, with the defaults.
+    /// A configuration for this interface, with the default of each other key.
     #[must_use]
     pub fn of(interface: &str) -> AfPacketConfig {
         AfPacketConfig {

@@ -53,7 +53,7 @@ pub struct TunConfig {
 }
 
 impl TunConfig {
-    /// The configuration of an interface, with the defaults.
+    /// A configuration for the interface `name`, with the default of each other key.
     #[must_use]
     pub fn of(name: &str) -> TunConfig {
         TunConfig {

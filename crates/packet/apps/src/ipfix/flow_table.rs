@@ -50,9 +50,9 @@ pub struct Ended {
 /// The timeouts after which flows end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Time without a packet.
+    /// Time without a packet after which a flow ends.
     pub idle: Duration,
-    /// Time since the first packet.
+    /// Time since the first packet after which a flow ends, even if it continues.
     pub active: Duration,
 }
 

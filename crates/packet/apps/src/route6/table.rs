@@ -145,7 +145,8 @@ impl Table6 {
         }
     }
 
-    /// The number of the longest prefix that matches `address`, or [`NO_ROUTE`].
+    /// The number (of an output) that was given to the longest prefix that matches `address`;
+    /// [`NO_ROUTE`] if no prefix matches.
     #[must_use]
     #[inline]
     pub fn find(&self, address: u128) -> u16 {

@@ -51,7 +51,8 @@ impl Wanted {
     }
 }
 
-/// By which threads pass requests to the owner of the graph.
+/// The channel by which the threads of readers pass requests to the owner of the graph, and the
+/// event by which they wake the owner.
 #[derive(Clone)]
 struct Owner {
     wanted: Sender<Wanted>,

@@ -53,11 +53,11 @@ pub struct Field {
 /// The key of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Key {
-    /// `name = …` or `["name"] = …`.
+    /// A string, as in `name = …` or `["name"] = …`.
     Name(String),
-    /// `[5] = …`, or the position among the fields without a key.
+    /// A number, as in `[5] = …`; or the position, from 1, of a field without a key.
     Number(f64),
-    /// `[true] = …`.
+    /// A boolean, as in `[true] = …`.
     Boolean(bool),
 }
 

@@ -59,7 +59,8 @@ impl VhostUserConfig {
         Ok(())
     }
 
-    /// The configuration of a socket that the app creates, with the defaults.
+    /// A configuration for a socket that the app creates at this path, with the default of each
+    /// other key.
     #[must_use]
     pub fn at(socket: impl Into<PathBuf>) -> VhostUserConfig {
         VhostUserConfig {
@@ -74,7 +75,7 @@ impl VhostUserConfig {
         }
     }
 
-    /// The features to offer the guest.
+    /// The features that the card offers to the guest's driver, as bits of virtio.
     pub(super) fn features(&self) -> u64 {
         let chosen = [
             (self.packed, features::RING_PACKED),

@@ -23,7 +23,7 @@ pub(crate) enum RibCommand {
         carina rib list / --where class=n1-flow --where blocked=true"
     )]
     List {
-        /// Path of the object, such as /routing
+        /// Path of the object to list, such as /routing
         #[arg(default_value = "/", value_parser = rooted)]
         path: String,
         /// Number of levels below the object to list [default: all]
@@ -39,7 +39,7 @@ pub(crate) enum RibCommand {
     /// Print one object with all its fields
     #[command(after_help = "Example:\n  carina rib read /dif --dif net")]
     Read {
-        /// Path of the object, such as /dif
+        /// Path of the object to print, such as /dif
         #[arg(value_parser = rooted)]
         path: String,
         #[command(flatten)]

@@ -216,10 +216,10 @@ fn usable(member: MemberInfo) -> Result<MemberInfo, Failure> {
     }
 }
 
-/// How long to wait for a member to enroll.
+/// Until when to wait for a member to enroll, and what ends the wait earlier.
 struct WaitPolicy {
     until: Instant,
-    /// Whether to wait on after a failed attempt.
+    /// Whether to keep waiting after a failed attempt to enroll.
     is_for_failures: bool,
     /// Tells whether Ctrl-C was pressed since before the member was made.
     stop: Interrupt,

@@ -20,8 +20,8 @@ pub(crate) enum AlarmsCommand {
     /// List all alarms, raised and cleared
     #[command(after_help = "Example:\n  carina lwaftr alarms get-state --json")]
     GetState {
-        /// The AFTR: the name in its configuration, or its process id [default: the only one
-        /// running]
+        /// Running AFTR, given by the name in its configuration or by its process id [default: the
+        /// only one that runs]
         id: Option<String>,
     },
     /// Remove alarms from the list; an alarm whose condition still holds is raised again
@@ -33,8 +33,8 @@ pub(crate) enum AlarmsCommand {
     Compress {
         /// Type of the alarms, such as arp-resolution
         kind: String,
-        /// The AFTR: the name in its configuration, or its process id [default: the only one
-        /// running]
+        /// Running AFTR, given by the name in its configuration or by its process id [default: the
+        /// only one that runs]
         id: Option<String>,
     },
     /// Set the operator's state of the alarms of a type, such as acknowledged
@@ -45,8 +45,8 @@ pub(crate) enum AlarmsCommand {
         kind: String,
         /// State to set
         state: State,
-        /// The AFTR: the name in its configuration, or its process id [default: the only one
-        /// running]
+        /// Running AFTR, given by the name in its configuration or by its process id [default: the
+        /// only one that runs]
         id: Option<String>,
     },
 }
@@ -56,7 +56,8 @@ pub(crate) enum AlarmsCommand {
 pub(crate) struct PurgeArgs {
     /// Which alarms to purge: all, those that are cleared, or those that are not
     which: Which,
-    /// The AFTR: the name in its configuration, or its process id [default: the only one running]
+    /// Running AFTR, given by the name in its configuration or by its process id [default: the only
+    /// one that runs]
     id: Option<String>,
     /// Purge only alarms with this severity: is:V, below:V or above:V, where V is warning, minor,
     /// major or critical

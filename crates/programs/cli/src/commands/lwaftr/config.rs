@@ -47,7 +47,7 @@ pub(crate) enum ConfigCommand {
     /// Replace the whole configuration by that of another file
     #[command(after_help = "Example:\n  carina lwaftr config load aftr1 other.conf")]
     Load {
-        /// The AFTR: the name in its configuration, or its process id
+        /// Running AFTR, given by the name in its configuration or by its process id
         id: String,
         /// File of the configuration: text, or the output of lwaftr compile
         file: PathBuf,
@@ -60,13 +60,13 @@ pub(crate) enum ConfigCommand {
         compress-alarms, purge-alarms. The AFTR answers the requests in order."
     )]
     Listen {
-        /// The AFTR: the name in its configuration, or its process id
+        /// Running AFTR, given by the name in its configuration or by its process id
         id: String,
     },
     /// Stop a running AFTR
     #[command(after_help = "Example:\n  carina lwaftr config shutdown aftr1")]
     Shutdown {
-        /// The AFTR: the name in its configuration, or its process id
+        /// Running AFTR, given by the name in its configuration or by its process id
         id: String,
     },
 }
@@ -74,7 +74,7 @@ pub(crate) enum ConfigCommand {
 /// A part of a running AFTR's configuration.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Part {
-    /// The AFTR: the name in its configuration, or its process id
+    /// Running AFTR, given by the name in its configuration or by its process id
     id: String,
     /// Path of the part of the configuration or counters, such as
     /// /softwire-config/internal-interface/mtu; / is the whole
@@ -85,7 +85,7 @@ pub(crate) struct Part {
 /// A part of a running AFTR's configuration, with its new contents.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Change {
-    /// The AFTR: the name in its configuration, or its process id
+    /// Running AFTR, given by the name in its configuration or by its process id
     id: String,
     /// Path of the part of the configuration, such as /softwire-config/internal-interface/mtu
     path: String,

@@ -1,4 +1,5 @@
-//! `carina lwaftr generate`: configurations and captures for trials.
+//! `carina lwaftr generate`: prints a configuration with generated softwires for tests, and writes
+//! captures of frames that match it.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -46,7 +46,7 @@ pub(crate) struct VnetArgs {
 /// Size of a simulated world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Scale {
-    /// As drawn from the seed
+    /// Providers, hosts and networks as drawn from the seed
     Small,
     /// 16 networks that compete for two providers with three hosts each
     Contended,

@@ -32,7 +32,7 @@ pub(crate) enum ImageCommand {
     /// Remove a disk image that no node uses
     #[command(after_help = "Example:\n  carina vnet image remove debian")]
     Remove {
-        /// Name of the image, as `carina vnet image list` shows it
+        /// Name of the image to remove, as `carina vnet image list` shows it
         name: String,
     },
 }
