@@ -26,7 +26,7 @@ impl FrameList {
         self.ends.push(self.bytes.len());
     }
 
-    /// The frame with number `index`, from 0.
+    /// The frame with number `index`, from 0; `None` if the list is shorter.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&[u8]> {

@@ -54,9 +54,10 @@ pub struct GreConfig {
     /// TTL or hop limit of packets to `south`.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source MAC address of packets to `south`.
+    /// Source MAC address of packets to `south`; `None` writes zeros, for `arp` or `nd` to fill in.
     pub mac: Option<MacText>,
-    /// Destination MAC address of packets to `south`.
+    /// Destination MAC address of packets to `south`; `None` writes zeros, for `arp` or `nd` to
+    /// fill in.
     pub next_mac: Option<MacText>,
 }
 

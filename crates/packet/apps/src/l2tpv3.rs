@@ -62,9 +62,9 @@ pub struct L2tpv3Config {
     /// Hop limit of packets to `south`.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source MAC address of packets to `south`.
+    /// Source MAC address of packets to `south`; `None` writes zeros, for `nd` to fill in.
     pub mac: Option<MacText>,
-    /// Destination MAC address of packets to `south`.
+    /// Destination MAC address of packets to `south`; `None` writes zeros, for `nd` to fill in.
     pub next_mac: Option<MacText>,
 }
 

@@ -50,7 +50,8 @@ pub struct MacMuxConfig {
 pub struct MuxPort {
     /// Name of the port's input and output.
     pub name: String,
-    /// MAC address of the station behind the port.
+    /// MAC address of the station behind the port; `None` for a port that gets the frames which are
+    /// for no other port.
     pub mac: Option<MacText>,
     /// VLAN of the port; `None` passes frames unchanged.
     pub vlan: Option<u16>,

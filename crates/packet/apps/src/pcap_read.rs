@@ -42,13 +42,15 @@ pub struct PcapReadConfig {
     /// Whether to send at the intervals recorded in the file.
     #[serde(default)]
     pub pace: bool,
-    /// Destination of packets without MAC addresses.
+    /// Destination MAC address of packets that were captured without MAC addresses; `None` means
+    /// `02:00:00:00:00:02`.
     #[serde(default)]
     pub mac: Option<MacText>,
-    /// Source of packets without MAC addresses.
+    /// Source MAC address of packets that were captured without MAC addresses; `None` means
+    /// `02:00:00:00:00:01`.
     #[serde(default)]
     pub source_mac: Option<MacText>,
-    /// VLAN of packets without MAC addresses.
+    /// VLAN of packets that were captured without MAC addresses; `None` sends them without a tag.
     #[serde(default)]
     pub vlan: Option<u16>,
 }

@@ -43,7 +43,7 @@ pub struct RouterConfig<A> {
     /// Routes in the configuration itself, in addition to those of `file`.
     #[serde(default = "Vec::new")]
     pub routes: Vec<Route<A>>,
-    /// File with further routes, one per line.
+    /// File with further routes, one per line; `None` for no file.
     #[serde(default)]
     pub file: Option<PathBuf>,
 }

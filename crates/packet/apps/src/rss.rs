@@ -142,7 +142,7 @@ impl Class {
                 .is_none_or(|filter| filter.matches(frame.bytes()))
     }
 
-    /// The port to which the class sends a frame.
+    /// The port to which the class sends a frame; `None` if the chosen output has no link.
     fn output(&self, frame: &Frame) -> Option<usize> {
         let bytes = frame.bytes();
         let of_addresses = || {

@@ -194,7 +194,7 @@ pub enum GraphFileError {
     /// The configuration of an app is invalid.
     #[error("{}apps.{app} ({kind}): {reason}", at_line(*line))]
     App {
-        /// The line in the graph's file, from 1.
+        /// The line in the graph's file, from 1; `None` if it is not known.
         line: Option<usize>,
         /// Name of the app.
         app: String,

@@ -78,17 +78,17 @@ pub const CHANGES_MAX: usize = 32;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Purge {
-    /// `true` selects cleared alarms, `false` alarms that are not cleared.
+    /// `true` selects cleared alarms, `false` alarms that are not cleared, `None` both.
     pub is_cleared: Option<bool>,
     /// Selects alarms whose last change is at least this many seconds old.
     pub older_than_s: Option<u64>,
-    /// Selects alarms of this severity.
+    /// Selects alarms of this severity; `None` selects all severities.
     pub severity_is: Option<Severity>,
-    /// Selects alarms less severe than this.
+    /// Selects alarms less severe than this; `None` sets no such limit.
     pub severity_below: Option<Severity>,
-    /// Selects alarms more severe than this.
+    /// Selects alarms more severe than this; `None` sets no such limit.
     pub severity_above: Option<Severity>,
-    /// Selects alarms to which the operator gave this state.
+    /// Selects alarms to which the operator gave this state; `None` selects all.
     pub operator_state: Option<OperatorState>,
 }
 

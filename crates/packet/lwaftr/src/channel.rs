@@ -57,10 +57,11 @@ pub struct Request {
     pub id: Value,
     /// What the request asks for.
     pub verb: Verb,
-    /// The part of the configuration, or the type of the alarms, that the verb applies to.
+    /// The part of the configuration, or the type of the alarms, that the verb applies to; `None`
+    /// means the whole configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The argument of the verb.
+    /// The argument of the verb; `None` for verbs without argument.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
@@ -93,7 +94,8 @@ pub struct Answer {
     pub id: Value,
     /// The outcome of the request.
     pub status: Status,
-    /// What the request asked for, or the reason why it was refused.
+    /// What the request asked for, or the reason why it was refused; `None` if a successful request
+    /// returns nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }

@@ -7,7 +7,7 @@ use carina_wire::ether::Mac;
 /// The configuration of an AFTR, apart from its binding table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Name of the configured AFTR.
+    /// Name of the configured AFTR; `None` if the file gives none.
     pub name: Option<String>,
     /// The devices on which frames arrive and leave.
     pub instances: Vec<Instance>,

@@ -18,7 +18,7 @@ pub struct Step {
     pub name: String,
     /// Keys of a list entry: names of leaves, with their values.
     pub keys: Vec<(String, String)>,
-    /// Position of the entry among those that match the keys, from 1.
+    /// Position of the entry among the entries that match the keys, from 1; `None` for all of them.
     pub position: Option<usize>,
 }
 

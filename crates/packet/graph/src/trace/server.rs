@@ -135,7 +135,8 @@ impl TraceServer {
         }
     }
 
-    /// Like [`TraceServer::serve_for`], but returns early when `bell` is signalled.
+    /// Like [`TraceServer::serve_for`], but returns early when `bell` is signalled. Fails if the
+    /// system refuses to wait for the bell.
     pub(crate) fn serve_until(
         &self,
         workers: &Workers,
@@ -241,7 +242,7 @@ impl Stop {
 struct Reader {
     socket: UnixStream,
     stop: Arc<Stop>,
-    /// When the end of the graph was noticed.
+    /// When the reader's thread noticed that the graph has ended; `None` while the graph runs.
     stopped: Option<Instant>,
     has_place: bool,
 }

@@ -155,7 +155,8 @@ impl Aftr {
         Of::DropInByRfc7596Icmpv4
     }
 
-    /// Forwards an IPv4 packet to a B4.
+    /// Forwards an IPv4 packet to the B4 at the end of `tunnel`. An error is the counter under
+    /// which the caller must count the packet as dropped.
     pub(super) fn forward_to_b4(
         &mut self,
         mut packet: Frame,

@@ -83,7 +83,8 @@ impl Parts {
         }
     }
 
-    /// Adds an IPv4 fragment.
+    /// Adds an IPv4 fragment, and counts the outcome. Drops the fragment if the configuration
+    /// allows no reassembly.
     pub(super) fn add4(
         &mut self,
         key: Key4,
@@ -111,7 +112,7 @@ impl Parts {
         outcome
     }
 
-    /// Adds an IPv6 fragment.
+    /// Like [`Parts::add4`], for an IPv6 fragment.
     pub(super) fn add6(
         &mut self,
         key: Key6,

@@ -91,7 +91,7 @@ impl Table {
         }
     }
 
-    /// The softwire with an address and a PSID.
+    /// The softwire with this address and PSID; `None` if the table does not have it.
     #[must_use]
     pub fn softwire(&self, ipv4: Ipv4Addr, psid: u16) -> Option<Softwire> {
         let ports = self.range(ipv4.to_bits())?.ports;

@@ -23,9 +23,9 @@ pub struct Routes {
     pub stations: Vec<Station>,
     /// Routes, each with the name of the port that it leads to.
     pub routes: Vec<(Destination, String)>,
-    /// A file with further IPv4 routes, one per line: `10.0.0.0/8 eth1`.
+    /// A file with further IPv4 routes, one per line: `10.0.0.0/8 eth1`; `None` for no file.
     pub file: Option<PathBuf>,
-    /// A file with further IPv6 routes, one per line: `fd00::/8 eth1`.
+    /// A file with further IPv6 routes, one per line: `fd00::/8 eth1`; `None` for no file.
     pub file6: Option<PathBuf>,
 }
 

@@ -24,7 +24,8 @@ pub struct Tunnel {
     /// Whether ESP also protects the resolver's messages, as in snabbnfv. If `false`, the next hop
     /// may be a router without the keys.
     pub protects_resolver: bool,
-    /// The router for the port's station, in a tunnel that carries packets in place of frames.
+    /// The router for the port's station, in a tunnel that carries packets in place of frames;
+    /// `None` in a tunnel of frames.
     pub gateway: Option<ArpConfig>,
 }
 

@@ -62,7 +62,8 @@ impl FromGuest {
         room - ports.fill(0, room, || self.backlog.pop_front())
     }
 
-    /// Takes up to `room` frames from a ring; returns the number of descriptor chains taken.
+    /// Takes up to `room` frames from a ring; returns the number of descriptor chains taken. Fails
+    /// if the guest has broken the ring.
     #[inline]
     pub(super) fn take<R: DeviceRing>(
         &mut self,

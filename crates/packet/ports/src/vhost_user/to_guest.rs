@@ -67,7 +67,7 @@ impl ToGuest {
     }
 
     /// Sends waiting frames to the guest as long as it offers buffers; returns the number of frames
-    /// taken.
+    /// taken. Fails if the guest has broken the ring.
     #[inline]
     pub(super) fn send<R: DeviceRing>(
         &mut self,

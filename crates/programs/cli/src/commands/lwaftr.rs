@@ -74,7 +74,7 @@ pub(crate) enum LwaftrCommand {
     /// Print the counters of all running AFTRs, except those that are 0
     #[command(after_help = "Examples:\n  carina lwaftr query\n  carina lwaftr query drop --json")]
     Query {
-        /// Print only counters whose name contains this text
+        /// Print only counters whose name contains this text [default: all]
         part: Option<String>,
     },
     /// Show and change the configuration of a running AFTR, without interrupting traffic
@@ -156,7 +156,8 @@ impl Way {
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     source: Source,
-    /// Capture (pcap or pcapng) of frames that arrive from the Internet
+    /// Capture (pcap or pcapng) of frames that arrive from the Internet [default: only check the
+    /// configuration]
     #[arg(requires = "out6")]
     in4: Option<PathBuf>,
     /// Capture of frames that arrive from the access network
@@ -166,6 +167,7 @@ pub(crate) struct CheckArgs {
     /// Capture of frames that are expected to leave towards the access network
     out6: Option<PathBuf>,
     /// File of counters with their expected values: lines of `name value`, or Snabb's Lua table
+    /// [default: compare no counters]
     counters: Option<PathBuf>,
     /// Let the AFTR use one port for both sides, on one segment
     #[arg(long)]

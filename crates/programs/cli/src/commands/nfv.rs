@@ -110,7 +110,8 @@ fn read_file(file: &Path, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic
     })
 }
 
-/// Finds the port of a running process that has this socket. `None` if no port has it.
+/// Finds the port of a running `carina nfv run` that has this socket. `None` if no port has it.
+/// Fails if the file of such a process is invalid by now.
 pub(crate) fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Failure> {
     for record in record::all(shared) {
         let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;

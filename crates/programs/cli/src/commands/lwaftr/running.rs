@@ -90,7 +90,7 @@ impl RunArgs {
 /// ports.
 const WORKERS_MAX: i64 = carina_frame_engine::WORKERS_MAX as i64 - 1;
 
-/// Runs an AFTR until a signal or a command ends it.
+/// Runs an AFTR until a signal, a client or the time limit ends it, and prints its counters.
 pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let interrupt = Interrupt::take().attempt("taking signals")?;
     let reload = ReloadSignal::new().attempt("taking SIGHUP")?;

@@ -110,7 +110,8 @@ fn counts(traffic: &Traffic, counters: &Path) -> Result<TrafficCounts, Failure> 
     Ok(TrafficCounts::of(traffic, &readings))
 }
 
-/// Runs the ports of a file.
+/// Runs the ports of a file until SIGINT, SIGTERM or the time limit, and follows changes of the
+/// file.
 pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let traffic = args.source.read(shared)?;
     warn(&args.source.file, &traffic);
@@ -171,7 +172,8 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     }
 }
 
-/// Prints rates and drops of the ports of all running processes.
+/// Measures for `over` nanoseconds, and prints rates and drops of the ports of all running `carina
+/// nfv run`.
 pub(super) fn show(shared: &Shared, over: u64) -> Outcome {
     let mut looks = Vec::new();
     for record in record::all(shared) {

@@ -22,7 +22,7 @@ use crate::report::{print_json, print_line};
 struct Row {
     member: String,
     taken: bool,
-    /// Why the member refused the write.
+    /// Why the member refused the write or was not reached; `None` if it accepted the write.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// The write is wrong for this member in any case: a retry does not help.

@@ -46,6 +46,9 @@ struct Document {
 }
 
 /// Runs `carina sim scale`.
+///
+/// # Errors
+/// There are too few systems or regions, a simulation fails, or the figure cannot be written.
 pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
     if args.regions < 2 || args.systems < 3 * args.regions || args.runs == 0 {
         return Err(usage(

@@ -28,7 +28,7 @@ struct Failing {
     command: String,
 }
 
-/// Runs the seeds on all CPUs, and prints the failing scenarios.
+/// Runs the seeds on all CPUs, and prints the failing scenarios. Fails if there are any.
 pub(super) fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
     let shrunk = AtomicU64::new(0);
     let began = Instant::now();
@@ -75,7 +75,8 @@ pub(super) fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
     }
 }
 
-/// Runs a seed. For a failing scenario it returns the smallest one found within the time limit.
+/// Runs the scenario of a seed. If it fails, returns the smallest failing scenario that was found
+/// within the time limit; `None` if it does not fail.
 fn judge(args: &SoakArgs, seed: u64, shrunk: &AtomicU64) -> Option<Failing> {
     let scenario = args.overrides.scenario(seed);
     let failure = failure_of(&scenario)?;

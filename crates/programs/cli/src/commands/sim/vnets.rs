@@ -93,7 +93,7 @@ impl VnetArgs {
     }
 }
 
-/// Runs the seeds on all CPUs, and prints those that fail.
+/// Runs the seeds on all CPUs, and prints those that fail. Fails if there are any.
 pub(super) fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
     let began = Instant::now();
     let size = args.size();
