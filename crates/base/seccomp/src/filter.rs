@@ -19,13 +19,13 @@ use libc::{c_int, c_long, sock_filter};
 pub enum Call {
     /// `connect(2)`: connects a socket to an address.
     Connect,
-    /// `bind(2)`
+    /// `bind(2)`: gives a socket a local address.
     Bind,
-    /// `listen(2)`
+    /// `listen(2)`: lets a socket accept connections.
     Listen,
-    /// `accept(2)`, which has no flags
+    /// `accept(2)`: accepts a connection, without flags.
     Accept,
-    /// `accept4(2)`
+    /// `accept4(2)`: accepts a connection, with flags.
     Accept4,
     /// `getsockname(2)`: asks for the socket's own address.
     LocalAddress,
@@ -35,7 +35,7 @@ pub enum Call {
     SetOption,
     /// `getsockopt(2)`: asks for an option of a socket.
     Option,
-    /// `sendto(2)` and `sendmsg(2)` with `MSG_FASTOPEN`
+    /// `sendto(2)` and `sendmsg(2)` with `MSG_FASTOPEN`: connects and sends at once.
     FastOpen,
 }
 

@@ -27,7 +27,7 @@ pub enum Interest {
 /// A descriptor of an [`Epoll`] that is ready, and for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The token given to [`Epoll::add`].
+    /// The token that the caller gave to [`Epoll::add`].
     pub token: u64,
     /// Whether the descriptor can be read without blocking (end of file included).
     pub readable: bool,
@@ -37,7 +37,7 @@ pub struct Ready {
     pub hangup: bool,
 }
 
-/// An epoll instance whose entries carry `u64` tokens.
+/// An epoll instance: descriptors to wait for, each with a `u64` token that the caller chose.
 #[derive(Debug)]
 pub struct Epoll {
     fd: OwnedFd,

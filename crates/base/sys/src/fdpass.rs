@@ -9,7 +9,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Largest number of descriptors of one datagram.
+/// Largest number of descriptors that one datagram can carry.
 pub const FDS_MAX: usize = 8;
 
 /// A datagram that [`recv_with_fds`] received.

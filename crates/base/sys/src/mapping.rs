@@ -14,7 +14,7 @@ use crate::lost_pages::{Registered, lost_pages};
 /// Size of a page in bytes. Every size and offset to map is a multiple of it.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Size of a huge page in bytes.
+/// Size of a huge page in bytes: 2 MiB.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The kind of pages that the kernel gave for private memory.
@@ -22,7 +22,7 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 pub enum Pages {
     /// Huge pages that the system reserved. Each is contiguous for a device.
     Huge,
-    /// Small pages, or huge pages where the kernel found some.
+    /// Small pages, or huge pages where the kernel could allocate them.
     Advised,
 }
 

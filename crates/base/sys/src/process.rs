@@ -186,7 +186,7 @@ fn count_listed(list: &str) -> Option<usize> {
         .sum()
 }
 
-/// Yields the CPU to another thread.
+/// Lets other threads run on the CPU before the calling thread continues.
 pub fn yield_now() {
     rustix::thread::sched_yield();
 }

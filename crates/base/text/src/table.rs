@@ -10,7 +10,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table with the given column titles.
+    /// Makes a table without rows that has the given column titles.
     pub fn new<T: Into<String>>(head: impl IntoIterator<Item = T>) -> Self {
         Self {
             head: head.into_iter().map(Into::into).collect(),

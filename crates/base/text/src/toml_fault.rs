@@ -6,12 +6,12 @@ use toml::de::{DeTable, DeValue, Error};
 
 use crate::line_counter::line_of;
 
-/// An error in a TOML text.
+/// An error in a TOML text, described for the author of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TomlFault {
-    /// Line number, from 1.
+    /// Number of the faulty line, from 1.
     pub line: usize,
-    /// What is wrong on that line.
+    /// What is wrong on the line, and what would be right.
     pub text: String,
 }
 

@@ -19,7 +19,7 @@ use core::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 pub struct Instant(u64);
 
 impl Instant {
-    /// The origin of the clock.
+    /// The origin of the clock: 0 ns.
     pub const ZERO: Self = Self(0);
 
     /// Later than every instant of a clock: a deadline that is never reached.

@@ -69,7 +69,7 @@ pub trait App {
     }
 }
 
-/// Largest number of packets that an app moves per visit.
+/// Largest number of packets that an app moves in one visit.
 pub const BURST: usize = 64;
 
 /// Largest number of bytes of one packet that an app takes from a ring per visit. What a visit

@@ -139,10 +139,10 @@ values! {
 }
 
 impl Value {
-    /// The first value that is a reason for discarding.
+    /// The first of the values that are reasons for discarding.
     pub const FIRST_DROP: Value = Value::DropUnknownChannel;
 
-    /// Whether the value is a reason for discarding.
+    /// Whether the value counts SDUs or pieces that were discarded for a reason.
     #[must_use]
     pub fn is_drop(self) -> bool {
         self as usize >= Value::FIRST_DROP as usize

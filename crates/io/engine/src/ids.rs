@@ -8,13 +8,13 @@ pub struct AppId {
 }
 
 impl AppId {
-    /// Converts the id to an epoll token.
+    /// Converts the id to a token for an epoll set.
     #[must_use]
     pub fn token(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// Converts an epoll token to the id.
+    /// Converts a token of an epoll set back to the id.
     #[must_use]
     pub fn from_token(token: u64) -> AppId {
         AppId {

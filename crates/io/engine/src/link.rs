@@ -59,9 +59,9 @@ struct Cell {
 /// ([`Packet::from_bundle`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BundleLimits {
-    /// Longest bundle, in bytes.
+    /// Longest bundle that the sink accepts, in bytes.
     pub bytes_max: usize,
-    /// Longest SDU in a bundle, in bytes.
+    /// Longest SDU in a bundle that the sink accepts, in bytes.
     pub sdu_bytes_max: usize,
 }
 

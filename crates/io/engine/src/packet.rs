@@ -214,7 +214,7 @@ impl Packet {
         })
     }
 
-    /// Creates a packet from a buffer.
+    /// Creates a packet from a buffer. `more` says that another piece of the same SDU follows.
     #[must_use]
     #[inline]
     pub fn from_buffer(buffer: Buffer, more: bool) -> Packet {

@@ -84,15 +84,16 @@ pub trait FrameApp: Any {
 pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug + Send + Sync {
     /// Name of the kind of app, as files of graphs write it.
     const KIND: &'static str;
-    /// The ports on which frames enter the app.
+    /// The ports on which other apps can put frames into the app.
     const INPUTS: PortList;
-    /// The ports on which frames leave the app.
+    /// The ports on which the app puts frames for other apps.
     const OUTPUTS: PortList;
     /// How often the app's `tick` is called; `None` for never.
     const TICK: Option<Duration> = None;
-    /// What the app does when an output has no room.
+    /// What the app does when an output link has no room for a frame.
     const WHEN_FULL: WhenFull = WhenFull::Drops;
-    /// Whether [`AppConfig::open`] opens anything.
+    /// Whether apps of this kind have something to prepare in [`AppConfig::open`]; otherwise it is
+    /// not called.
     const OPENS: bool = false;
 
     /// Type of the app that runs with this configuration.
@@ -347,7 +348,7 @@ impl AppContext<'_> {
         self.pool
     }
 
-    /// Creates a counter of the app, which tools show as `APP/NAME`.
+    /// Creates a counter of the app with value 0, which tools show as `APP/NAME`.
     #[must_use]
     pub fn counter(&self, name: &str) -> Counter {
         self.counters.counter(&format!("{}/{name}", self.name))

@@ -40,7 +40,7 @@ pub enum ConfigureError {
     },
 }
 
-/// Why a worker could not be started.
+/// Why the thread of a worker could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {

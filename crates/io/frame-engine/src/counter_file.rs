@@ -184,7 +184,7 @@ impl Drop for Counter {
     }
 }
 
-/// Whether the process that writes the file at `path` is alive.
+/// Whether the process that writes the counter file at `path` is alive.
 #[must_use]
 pub fn has_writer(path: &Path) -> bool {
     // The writer's lock is shared, so only an exclusive lock conflicts with it.

@@ -16,7 +16,7 @@ pub struct Difference {
     pub changed: Vec<String>,
     /// Names of the apps that are replaced by a new app, on the same worker or another.
     pub replaced: Vec<String>,
-    /// Links that are added.
+    /// Links that are added to the graph.
     pub linked: Vec<LinkName>,
     /// Links that are removed, together with the frames that wait on them.
     pub unlinked: Vec<LinkName>,

@@ -27,18 +27,18 @@ pub(super) struct GraphApp {
 /// One end of a link: a port of an app.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortName {
-    /// Name of the app.
+    /// Name of the app in the graph.
     pub app: String,
-    /// Name of the port.
+    /// Name of one of the app's ports.
     pub port: String,
 }
 
 /// A link between two apps, named by its ends: `APP.PORT -> APP.PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName {
-    /// The port that frames come from.
+    /// The output port at which the link begins.
     pub from: PortName,
-    /// The port that frames go to.
+    /// The input port at which the link ends.
     pub to: PortName,
 }
 
@@ -143,7 +143,7 @@ impl Graph {
         self.app_of(name, Arc::new(config))
     }
 
-    /// Like [`Graph::app`], with a configuration of any type.
+    /// Like [`Graph::app`], for a configuration whose type is not known at compile time.
     pub fn app_of(&mut self, name: &str, config: Arc<dyn AnyConfig>) -> &mut Graph {
         let worker = None;
         self.apps
@@ -379,7 +379,7 @@ fn check_needs(
 const INPUT: &str = "input";
 const OUTPUT: &str = "output";
 
-/// Largest number of workers of a graph.
+/// Largest number of workers that a graph may have.
 pub const WORKERS_MAX: usize = 64;
 
 /// Longest name of an app or a port, in characters.

@@ -21,7 +21,7 @@ struct List {
 pub struct Notice {
     /// Name in the graph of the app that gave the notice.
     pub app: String,
-    /// The message, in one line.
+    /// Text of the message, in one line.
     pub text: String,
     /// Whether the app has stopped. It then drops all frames until it is replaced.
     pub has_stopped: bool,

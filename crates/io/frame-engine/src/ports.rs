@@ -67,7 +67,7 @@ impl Ports<'_> {
         self.links[self.inputs[input]].has_back_pressure
     }
 
-    /// Takes the oldest frame at an input; `None` if no frame waits.
+    /// Takes the oldest frame that waits at an input; `None` if no frame waits.
     #[inline]
     pub fn receive(&mut self, input: usize) -> Option<Frame> {
         self.links[self.inputs[input]].queue.pop()

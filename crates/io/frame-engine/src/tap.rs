@@ -57,7 +57,7 @@ pub struct Tapped<'a> {
     pub direction: Direction,
     /// The first bytes of the packet, as many as the capture keeps.
     pub bytes: &'a [u8],
-    /// Length of the whole packet in bytes.
+    /// Length of the whole packet in bytes, including bytes that the capture did not keep.
     pub original_bytes: usize,
 }
 
@@ -125,7 +125,7 @@ impl TapReader {
         Arc::strong_count(&self.shared) == 1
     }
 
-    /// Takes the packets that have passed since the last call.
+    /// Takes the copies of packets that have passed since the last call; does not wait.
     #[must_use]
     pub fn take(&self) -> Batch {
         let lock = self.shared.batch.lock();
@@ -141,7 +141,7 @@ impl TapReader {
 }
 
 impl Batch {
-    /// Whether the batch has no packets.
+    /// Whether the batch has no packets, because none has passed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()

@@ -16,7 +16,7 @@ pub struct Checksum {
 /// How a device or an app must cut a frame that is longer than the MTU into segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segmentation {
-    /// Protocol of the frame.
+    /// Protocol of the frame, which decides how headers change from segment to segment.
     pub kind: SegmentationKind,
     /// Number of payload bytes of each segment.
     pub size: u16,
@@ -42,11 +42,11 @@ pub struct Metadata {
     /// Tag control information of a VLAN tag that a device has removed, or must insert. (IEEE
     /// 802.1Q §9.6)
     pub vlan: Option<u16>,
-    /// A checksum that a device must still fill in.
+    /// A transport checksum that a device must still fill in; `None` if none is missing.
     pub checksum: Option<Checksum>,
-    /// All checksums of the frame were checked and are correct.
+    /// Whether all checksums of the frame were checked and are correct.
     pub is_checksum_valid: bool,
-    /// How the frame must still be cut into segments.
+    /// How the frame must still be cut into segments; `None` if it need not be cut.
     pub segmentation: Option<Segmentation>,
     /// Hash over the addresses and ports of the frame's flow, as a device computed it.
     pub hash: Option<u32>,

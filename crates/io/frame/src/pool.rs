@@ -36,7 +36,7 @@ unsafe impl Send for Owner {}
 // SAFETY: as above.
 unsafe impl Sync for Owner {}
 
-/// Configuration of a pool.
+/// Configuration of a pool: number and length of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Number of frames in the pool. Each thread that returns frames keeps up to 512 of them for

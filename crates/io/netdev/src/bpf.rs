@@ -4,7 +4,7 @@
 //! runs. The Ethertype of a tagged frame is therefore at byte 12, like that of any other frame, and
 //! the program reads the tag from the kernel's metadata.
 
-/// Which VLAN a frame must belong to.
+/// Which VLAN tag a frame must have to pass a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanMatch {
     /// No tag, or a tag that only carries a priority (VLAN id 0).

@@ -21,9 +21,9 @@ pub struct BridgeCounts {
     pub received: u64,
     /// Total bytes of the received frames.
     pub received_bytes: u64,
-    /// Frames that the [`Change`] modified.
+    /// Number of frames that the [`Change`] modified.
     pub changed: u64,
-    /// Frames sent at the other interface.
+    /// Number of frames that were sent at the other interface.
     pub sent: u64,
     /// Frames dropped because the other interface was down or accepted no more.
     pub no_room: u64,

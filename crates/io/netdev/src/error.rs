@@ -51,7 +51,7 @@ pub enum NetdevError {
     },
 }
 
-/// A value of a fault plan that is out of its range.
+/// Why a fault plan is invalid: which value is out of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum FaultPlanError {

@@ -19,9 +19,9 @@ use std::collections::BinaryHeap;
 /// The impairments that a fault layer applies to items, such as SDUs or frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultPlan {
-    /// Share of items that are dropped, 0 to 1.
+    /// Share of items that the fault layer drops, 0 to 1.
     pub loss: f64,
-    /// Share of items that are sent twice, 0 to 1.
+    /// Share of items that the fault layer sends twice, 0 to 1.
     pub duplicate: f64,
     /// Share of items that are not delayed and so overtake earlier items, 0 to 1. It has an effect
     /// only with a delay.
@@ -31,7 +31,7 @@ pub struct FaultPlan {
     /// The delay of each item varies by up to this much in both directions, in ns. Items stay in
     /// order only if the jitter is smaller than the time between them.
     pub jitter_ns: u64,
-    /// Rate limit in bits per second; 0 for no limit.
+    /// Limit of the sending rate in bits per second; 0 for no limit.
     pub rate_bps: u64,
     /// Bytes that may wait for the rate or the delay; items beyond that are dropped. One item may
     /// always wait, however long it is.
@@ -94,17 +94,17 @@ impl FaultPlan {
 /// Counters of a fault layer: what happened to the items that were offered to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Items passed to [`Fault::offer`].
+    /// Number of items that were passed to [`Fault::offer`].
     pub offered: u64,
-    /// Items returned by [`Fault::take_due`].
+    /// Number of items that [`Fault::take_due`] returned.
     pub passed: u64,
-    /// Items dropped by the plan's `loss`.
+    /// Number of items that were dropped by the plan's `loss`.
     pub lost: u64,
-    /// Items dropped because the queue was full.
+    /// Number of items that were dropped because the queue was full.
     pub overflowed: u64,
-    /// Copies that duplication added.
+    /// Number of copies that duplication added.
     pub duplicated: u64,
-    /// Items that were not delayed and so could overtake others.
+    /// Number of items that were not delayed and so could overtake others.
     pub reordered: u64,
 }
 
@@ -144,7 +144,7 @@ impl<T> Fault<T> {
         }
     }
 
-    /// Sets the plan for items that are offered from now on.
+    /// Replaces the plan, for items that are offered from now on.
     pub fn change(&mut self, plan: FaultPlan) {
         self.plan = plan;
     }

@@ -70,7 +70,7 @@ impl StreamFraming {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the frame has {bytes} bytes; at most {PIECE_BYTES_MAX} are possible")]
 pub struct FrameTooLong {
-    /// The length that the frame states, in bytes.
+    /// The length that the frame states, in bytes, without the length field.
     pub bytes: u32,
 }
 
@@ -169,7 +169,7 @@ impl Deframer {
     }
 }
 
-/// Longest piece in a frame, in bytes.
+/// Longest SDU or piece in a frame of [`StreamFraming::Long`], in bytes.
 pub const PIECE_BYTES_MAX: usize = 65_536;
 
 /// Size of the buffer in bytes, enough for two frames of maximum length.

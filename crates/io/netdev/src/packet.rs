@@ -27,12 +27,12 @@ use carina_sys::Mapping;
 pub use ring::{Layout, MAC_HEADER_BYTES, TAG_BYTES, VNET_HEADER_BYTES};
 use ring::{RX_HEADER_BYTES_MAX, Ring};
 
-/// A VLAN tag that the kernel has removed from a frame.
+/// The VLAN tag of a received frame, which the kernel has removed from the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The tag's control information: priority, drop eligibility and VLAN id.
     pub control: u16,
-    /// The tag's Ethertype: 0x8100 for IEEE 802.1Q.
+    /// Ethertype of the tag: 0x8100 for IEEE 802.1Q.
     pub ethertype: u16,
 }
 
@@ -41,13 +41,13 @@ pub struct Tag {
 pub struct Received<'a> {
     /// The frame, beginning with the destination address, without the VLAN tag.
     pub frame: &'a [u8],
-    /// The VLAN tag; `None` for an untagged frame.
+    /// The VLAN tag of the frame; `None` for an untagged frame.
     pub tag: Option<Tag>,
     /// The `virtio_net_hdr` with the remaining offload work; empty without `has_vnet_header`.
     pub vnet_header: &'a [u8],
     /// Whether the frame was longer than a slot of the ring and is truncated.
     pub is_cut: bool,
-    /// Offset of the frame in the receive ring.
+    /// Offset of the frame in the receive ring, in bytes.
     pub at: usize,
 }
 
@@ -163,7 +163,8 @@ impl PacketSocket {
         self.rx.out < self.rx.slots && self.status(slot) & STATUS_USER != 0
     }
 
-    /// Returns the slots of all received frames to the kernel.
+    /// Returns the slots of all received frames to the kernel, which reuses them. The frames are no
+    /// longer valid.
     pub fn release(&mut self) {
         while self.rx.out > 0 {
             let slot = self.rx.at(self.rx.oldest());

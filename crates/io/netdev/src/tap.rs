@@ -29,7 +29,7 @@ pub enum TapLayer {
 /// The work that the kernel may leave to this process for packets that the kernel sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapOffload {
-    /// Checksums of TCP and UDP.
+    /// Whether the kernel may leave checksums of TCP and UDP to this process.
     pub checksum: bool,
     /// Segmentation of TCP; requires `checksum`. Packets of up to 64 KiB are then read.
     pub segmentation: bool,

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use crate::error::NetdevError;
 
-/// A UDP socket with buffers for one burst in each direction.
+/// A non-blocking UDP socket with buffers for one burst in each direction.
 #[derive(Debug)]
 pub struct DatagramSocket {
     socket: UdpSocket,

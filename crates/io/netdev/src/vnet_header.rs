@@ -8,7 +8,7 @@
 
 use crate::packet::VNET_HEADER_BYTES;
 
-/// The protocol of a frame that is to be segmented.
+/// The protocol of a frame that must be cut into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VnetSegments {
     /// TCP over IPv4.
@@ -33,7 +33,7 @@ pub struct VnetHeader {
 }
 
 impl VnetHeader {
-    /// Decodes a header; `None` for an unknown kind of segmentation.
+    /// Decodes a header; returns `None` for an unknown kind of segmentation.
     #[must_use]
     pub fn read(header: &[u8; VNET_HEADER_BYTES]) -> Option<VnetHeader> {
         let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
@@ -51,7 +51,7 @@ impl VnetHeader {
         })
     }
 
-    /// Encodes the header.
+    /// Encodes the header, as it goes in front of a frame.
     #[must_use]
     pub fn bytes(&self) -> [u8; VNET_HEADER_BYTES] {
         let mut header = [0; VNET_HEADER_BYTES];

@@ -29,7 +29,7 @@ use self::ring::Ring;
 /// How frames move between the driver and the memory of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// The device accesses the memory directly.
+    /// The device reads and writes the memory of this process directly.
     ZeroCopy,
     /// The kernel copies the frames in its driver.
     Native,
@@ -89,7 +89,8 @@ impl XdpSocket {
         self.rx.waiting() > 0
     }
 
-    /// Returns the chunks of all received frames to the kernel.
+    /// Returns the chunks of all received frames to the kernel, which reuses them. The frames are
+    /// no longer valid.
     pub fn release(&mut self) {
         for chunk in self.taken.drain(..) {
             // The fill ring has an entry for every chunk.

@@ -119,7 +119,7 @@ const RECORDS: &str = "/run/carina/nic";
 /// What is remembered of a device that was taken from the kernel's driver, to give it back later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The kernel driver that had the device; `None` if none had it.
+    /// Name of the kernel driver that had the device; `None` if no driver had it.
     pub driver: Option<String>,
     /// The process id of the process that took the device last.
     pub process: u32,

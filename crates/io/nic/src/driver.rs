@@ -5,9 +5,9 @@ use crate::dma::DmaMemory;
 /// The settings of a card that its driver uses: frame and buffer sizes, rings and queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Longest frame in bytes, with a VLAN tag and without FCS.
+    /// Longest frame that the card receives or sends, in bytes, with a VLAN tag and without FCS.
     pub frame_bytes: usize,
-    /// Size of a buffer in bytes: 2048, 4096, 8192 or 16384.
+    /// Size of a receive or send buffer in bytes: 2048, 4096, 8192 or 16384.
     pub buffer_bytes: usize,
     /// Number of descriptors of each ring, for sending and for receiving.
     pub ring: u16,
@@ -30,13 +30,13 @@ pub struct Link {
 /// descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames that were lost because the device had no free buffer.
+    /// Number of frames that were lost because the device had no free buffer.
     pub missed: u64,
     /// Frames that the card received damaged.
     pub receive_errors: u64,
     /// Frames that were discarded because they did not fit into one buffer.
     pub too_long: u64,
-    /// Descriptors in which the device wrote impossible values.
+    /// Number of descriptors in which the device wrote impossible values.
     pub bad_descriptors: u64,
 }
 

@@ -23,11 +23,11 @@ use crate::registers::Registers;
 /// A model of Intel's Ethernet controllers that this crate can drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// The 82574.
+    /// The 82574 (driver `e1000e`).
     E1000e,
-    /// The 82576.
+    /// The 82576 (driver `igb`).
     Igb,
-    /// The 82599.
+    /// The 82599 (driver `ixgbe`).
     Ixgbe,
 }
 
@@ -255,7 +255,8 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// See [`Nic::receive`](crate::Nic::receive).
+    /// Passes received frames to `take`, as [`Nic::receive`](crate::Nic::receive) does, and adds
+    /// errors to `counts`.
     #[inline]
     pub fn receive(
         &mut self,
@@ -271,13 +272,13 @@ impl<R: Registers> Intel<R> {
         }
     }
 
-    /// See [`Nic::room`](crate::Nic::room).
+    /// Returns the number of frames that a queue accepts now: see [`Nic::room`](crate::Nic::room).
     #[inline]
     pub fn room(&mut self, queue: usize) -> usize {
         self.send[queue].room(&self.memory)
     }
 
-    /// See [`Nic::put`](crate::Nic::put).
+    /// Puts a frame into a queue: see [`Nic::put`](crate::Nic::put).
     #[inline]
     pub fn put(&mut self, queue: usize, frame: &[u8]) {
         self.send[queue].put(&self.memory, frame);
@@ -291,7 +292,7 @@ impl<R: Registers> Intel<R> {
             .min(self.settings.frame_bytes)
     }
 
-    /// See [`Nic::flush`](crate::Nic::flush).
+    /// Makes the frames that were put visible to the device: see [`Nic::flush`](crate::Nic::flush).
     #[inline]
     pub fn flush(&mut self, queue: usize) {
         if let Some(tail) = self.send[queue].new_tail() {

@@ -13,7 +13,7 @@ use crate::virtio::{self, VirtioPci, net::VirtioNet};
 /// Configuration of a card, as the caller of [`Nic::open`] chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NicConfig {
-    /// MTU: longest IP packet in bytes, 68 to [`MTU_MAX`].
+    /// MTU of the card: longest IP packet in bytes, 68 to [`MTU_MAX`].
     pub mtu: usize,
     /// Number of descriptors of each ring: 64 to 4096, a power of two.
     pub ring: u16,
@@ -24,7 +24,7 @@ pub struct NicConfig {
     pub is_promiscuous: bool,
     /// Whether the process accesses the device through sysfs or VFIO.
     pub way: Way,
-    /// Whether to take the card even if routes of this system use it.
+    /// Whether to take the card from the kernel even if routes of this system use it.
     pub is_forced: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for NicConfig {
     }
 }
 
-/// Largest MTU, in bytes.
+/// Largest MTU of a card, in bytes.
 pub const MTU_MAX: usize = 9000;
 
 /// Size of a MAC header and a VLAN tag, in bytes.

@@ -26,7 +26,7 @@ pub const VERSION_1: u64 = 1 << 32;
 pub struct RingAddresses {
     /// Number of descriptors of the ring.
     pub size: u16,
-    /// Address of the descriptor table.
+    /// Address of the ring's descriptor table.
     pub descriptors: u64,
     /// Address of the driver area, which the driver writes.
     pub driver: u64,
@@ -224,7 +224,7 @@ impl VirtioPci {
         self.common.read_u8(DEVICE_STATUS) & NEEDS_RESET != 0
     }
 
-    /// Notifies the device of new buffers in a ring that was placed.
+    /// Notifies the device that a ring, which was placed before, has new buffers.
     #[inline]
     pub fn kick(&self, ring: usize) {
         self.notify.write_u16(self.notify_at[ring], ring as u16);

@@ -211,7 +211,7 @@ impl<T> Receiver<T> {
         max as usize
     }
 
-    /// Closes this end, like [`Sender::close`].
+    /// Closes this end. Returns how many remaining values it dropped, like [`Sender::close`].
     pub fn close(mut self) -> usize {
         self.is_open = false;
         self.queue.close()

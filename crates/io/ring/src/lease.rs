@@ -110,14 +110,14 @@ impl Lease {
         self.len as usize
     }
 
-    /// Whether no bytes are in view.
+    /// Whether no bytes are in view, because the payload is empty or was cut off.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether further pieces of the same SDU follow.
+    /// Whether further pieces of the same SDU follow in the ring.
     #[must_use]
     #[inline]
     pub fn more(&self) -> bool {
@@ -159,7 +159,7 @@ impl Lease {
         self.len -= bytes as u32;
     }
 
-    /// Cuts the view to at most `bytes`.
+    /// Cuts the view to its first `bytes` bytes. A shorter view stays unchanged.
     pub fn truncate(&mut self, bytes: usize) {
         self.len = self.len.min(u32::try_from(bytes).unwrap_or(u32::MAX));
     }
@@ -261,7 +261,7 @@ impl<'a> PieceRef<'a> {
         self.len == 0
     }
 
-    /// Whether further pieces of the same SDU follow.
+    /// Whether further pieces of the same SDU follow in the ring.
     #[must_use]
     #[inline]
     pub fn more(&self) -> bool {

@@ -20,7 +20,7 @@ pub const fn region_bytes(capacity: usize) -> usize {
     HEADER_BYTES + capacity
 }
 
-/// The state of a ring's stream, set by the producer.
+/// The state of a ring's stream of messages, which the producer sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// More pieces may follow.

@@ -6,11 +6,11 @@ use crate::{RECORD_HEADER_BYTES, record_cost};
 /// Number and lengths of whole SDUs that lie one after the other in a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sdus {
-    /// Number of SDUs.
+    /// Number of SDUs that lie one after the other.
     pub count: u32,
     /// Bytes of ring that the SDUs take, with record headers and padding.
     pub cost: u32,
-    /// Sum of the SDUs' lengths in bytes.
+    /// Sum of the SDUs' lengths in bytes, without headers.
     pub bytes: u32,
     /// Length of the longest SDU in bytes.
     pub longest: u32,

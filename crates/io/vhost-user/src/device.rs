@@ -151,7 +151,7 @@ impl Device {
         self.rings.len()
     }
 
-    /// Whether a front end is connected.
+    /// Whether a front end, such as a QEMU, is connected to the device.
     #[must_use]
     #[inline]
     pub fn is_connected(&self) -> bool {

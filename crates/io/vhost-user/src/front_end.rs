@@ -21,7 +21,7 @@ pub struct FrontEnd {
 /// The memory and rings that a front end shares, and the features that it requires.
 #[derive(Clone, Copy, Debug)]
 pub struct FrontEndConfig<'a> {
-    /// Virtio features that the back end must offer.
+    /// Virtio features that the back end must offer, and that the front end accepts.
     pub features: u64,
     /// The file whose contents serve as the guest's memory.
     pub memory: BorrowedFd<'a>,
@@ -38,11 +38,11 @@ pub struct FrontEndConfig<'a> {
 pub struct RingPlace {
     /// Number of descriptors of the ring.
     pub size: u16,
-    /// Address of the descriptor table.
+    /// Address of the ring's descriptor table.
     pub descriptors: u64,
-    /// Address of the available ring.
+    /// Address of the ring's available ring.
     pub driver: u64,
-    /// Address of the used ring.
+    /// Address of the ring's used ring.
     pub device: u64,
 }
 

@@ -22,11 +22,11 @@ use crate::shared::{Offer, Shared};
 /// front end was cut off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Played {
-    /// Number of messages that were accepted.
+    /// Number of messages that the back end accepted.
     pub handled: usize,
-    /// Whether a message was refused.
+    /// Whether the back end refused a message, which ends the connection.
     pub is_refused: bool,
-    /// Number of chains that were taken from the rings.
+    /// Number of chains that the data path took from the rings.
     pub chains: usize,
     /// Whether the front end was disconnected because of the contents of a ring.
     pub is_faulty: bool,

@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::protocol::{Connection, Outcome};
 use crate::shared::{Offer, Shared};
 
-/// Which end creates the socket and listens.
+/// Which end of a vhost-user connection creates the socket and listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// This end listens; front ends connect, one at a time.
@@ -34,7 +34,7 @@ pub enum Role {
 /// Configuration of a port: its socket, and the features of its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Path of the socket.
+    /// Path of the vhost-user socket.
     pub path: PathBuf,
     /// Which end listens on the socket.
     pub role: Role,
@@ -54,7 +54,7 @@ pub struct Port {
 /// Counters of a port since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of front ends that connected.
+    /// Number of front ends that have connected.
     pub connections: u64,
     /// Number of connections that were closed because of an invalid message.
     pub refused: u64,

@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 
-/// A buffer that a driver gives to a device.
+/// Description of a buffer that a driver gives to a device: address, length and direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverBuffer {
     /// Address of the buffer, as the device uses it.
@@ -35,7 +35,7 @@ impl DriverBuffer {
     }
 }
 
-/// A chain that the device has returned.
+/// A chain that the device has returned to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The id that [`DriverRing::add`] returned. A later `add` may use it again.

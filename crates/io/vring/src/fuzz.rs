@@ -23,7 +23,7 @@ use crate::split_driver::SplitDriver;
 pub struct Outcome {
     /// Number of chains that were completed or returned.
     pub chains: usize,
-    /// Number of bytes that were copied.
+    /// Number of bytes that were copied out of and into the chains.
     pub bytes: usize,
     /// The fault that ended the script, if any.
     pub fault: Option<Fault>,

@@ -51,7 +51,8 @@ pub enum InflightError {
 }
 
 impl SplitInflight {
-    /// Size in bytes of the region of one ring, a multiple of 64.
+    /// Returns the size in bytes of the region of one ring with `size` descriptors, a multiple of
+    /// 64.
     #[must_use]
     pub const fn bytes(size: u16) -> usize {
         (HEADER + ENTRY * size as usize).next_multiple_of(64)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use carina_sys::Mapping;
 
-/// Largest number of regions of one peer.
+/// Largest number of regions that one peer may share.
 pub const REGIONS_MAX: usize = 64;
 
 /// A range of guest memory that is mapped in this process.

@@ -16,7 +16,7 @@ pub enum AddressSpace {
     User,
 }
 
-/// The configuration of a ring of either layout.
+/// The configuration of a virtqueue of either layout: addresses and negotiated features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
     /// Number of descriptors of the ring: at most [`SIZE_MAX`], and a power of two for a split

@@ -33,7 +33,7 @@ pub struct ErrorReply {
 /// Response of `GET /v1/node`: describes the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// The name by which this node introduces itself to its peers.
+    /// The name of this system, by which the node introduces itself to its peers.
     pub name: String,
     /// Version of the program that runs the node.
     pub version: String,
@@ -41,7 +41,7 @@ pub struct NodeInfo {
     pub pid: u32,
     /// Time since the node started, in milliseconds.
     pub uptime_ms: u64,
-    /// The run directory of the node.
+    /// Path of the run directory of the node.
     pub run_dir: PathBuf,
     /// Number of IPCPs that the node runs.
     pub ipcps: u32,
@@ -92,7 +92,7 @@ pub struct IpcpCreate {
     /// Type of the IPCP; it decides which of the other keys are allowed.
     #[serde(rename = "type")]
     pub kind: IpcpType,
-    /// The DIF of which the IPCP is a member.
+    /// Name of the DIF of which the IPCP becomes a member.
     pub dif: DifName,
     /// Side of an `hv` IPCP: host or guest. Use `POST /v1/vms` to create the host side.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,12 +190,12 @@ pub struct IpcpInfo {
     /// Type of the IPCP.
     #[serde(rename = "type")]
     pub kind: IpcpType,
-    /// The DIF of which the IPCP is a member.
+    /// Name of the DIF of which the IPCP is a member.
     pub dif: DifName,
     /// Side of an `hv` IPCP: host or guest; `None` for other types.
     #[serde(default)]
     pub side: Option<HvSide>,
-    /// State of the link to the IPCP's peer.
+    /// Whether the link to the IPCP's peer is up.
     pub state: LinkState,
     /// Why the link is down, when the reason is known.
     #[serde(default)]
@@ -211,7 +211,7 @@ pub struct IpcpInfo {
     /// SDUs.
     #[serde(default)]
     pub worker: Option<u16>,
-    /// `hv`: the VM at the other end.
+    /// `hv`: name of the VM at the other end.
     #[serde(default)]
     pub vm: Option<LocalName>,
     /// Number of flows that the IPCP carries now.
@@ -227,7 +227,7 @@ pub struct IpcpInfo {
 /// An entry of `GET /v1/apps`: one registered application, of this system or of a peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppInfo {
-    /// Name of the application.
+    /// Name of the registered application.
     pub name: AppName,
     /// The DIFs in which the application name is registered.
     pub difs: Vec<DifName>,
@@ -265,7 +265,7 @@ pub struct FlowInfo {
     /// Name of the application at the local end. If both ends are local: the application that
     /// allocated the flow.
     pub local: AppName,
-    /// Name of the application at the other end.
+    /// Name of the application at the other end of the flow.
     pub remote: AppName,
     /// Name of the DIF that carries the flow.
     pub dif: DifName,
@@ -282,7 +282,7 @@ pub struct FlowInfo {
     /// Process id of the local application, if an application has the local end.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// For an N-1 flow: the IPCP of this system that uses it.
+    /// For an N-1 flow: name of the IPCP of this system that uses it; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<LocalName>,
 }
@@ -292,7 +292,7 @@ pub struct FlowInfo {
 pub struct DifInfo {
     /// Name of the DIF.
     pub name: DifName,
-    /// Type of the IPCPs in the DIF.
+    /// Type of the IPCPs in the DIF, such as `eth` or `normal`.
     #[serde(rename = "type")]
     pub kind: IpcpType,
     /// Dialect of a normal DIF; `None` for a shim DIF.
@@ -344,7 +344,7 @@ pub struct VmInfo {
     pub name: LocalName,
     /// Name of the DIF between host and VM.
     pub dif: DifName,
-    /// The mechanism that carries the VMPI.
+    /// The mechanism that carries the VMPI between the VM and its host.
     #[serde(default)]
     pub vmpi: VmpiKind,
     /// Size of the memory region that VM and host share, in bytes.
@@ -359,7 +359,7 @@ pub struct VmInfo {
     /// Process id of the QEMU that is attached to the VM port; `None` if none is.
     #[serde(default)]
     pub qemu_pid: Option<u32>,
-    /// State of the link to the node in the VM.
+    /// Whether the link to the node in the VM is up.
     pub state: LinkState,
     /// Number of the VMPI device, unique on this system.
     pub vmpi_id: u16,
@@ -371,7 +371,7 @@ pub struct VmInfo {
 /// above `N`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Events {
-    /// The events, oldest first.
+    /// The events with higher numbers than the request's `since`, oldest first.
     pub events: Vec<Event>,
     /// The value of `since` for the next request.
     pub next: u64,
@@ -450,17 +450,17 @@ pub enum EventKind {
 /// Response of `POST /v1/apply`: what applying the configuration changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// IPCPs and VMs that were created.
+    /// Names of the IPCPs and VMs that were created.
     pub created: Vec<LocalName>,
-    /// IPCPs and VMs that were destroyed.
+    /// Names of the IPCPs and VMs that were destroyed.
     pub destroyed: Vec<LocalName>,
-    /// Members of normal DIFs to which N-1 DIFs were added.
+    /// Names of the members of normal DIFs to which N-1 DIFs were added.
     #[serde(default)]
     pub extended: Vec<LocalName>,
-    /// Members of normal DIFs from which N-1 DIFs were removed.
+    /// Names of the members of normal DIFs from which N-1 DIFs were removed.
     #[serde(default)]
     pub retracted: Vec<LocalName>,
-    /// IPCPs and VMs that already matched the configuration.
+    /// Names of the IPCPs and VMs that already matched the configuration.
     pub unchanged: Vec<LocalName>,
     /// Number of access rules that are in force after the change.
     pub rules: u32,

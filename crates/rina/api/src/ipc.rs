@@ -115,7 +115,7 @@ pub enum Request {
     },
 }
 
-/// How an application exchanges the SDUs of a flow.
+/// How an application exchanges the SDUs of a flow with its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -159,7 +159,7 @@ pub enum Reply {
 /// The body of [`Reply::Registered`]: the name and the DIFs in which it is registered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
-    /// The registered name.
+    /// The registered application name.
     pub name: AppName,
     /// The DIFs in which the name is registered now.
     pub difs: Vec<DifName>,
@@ -175,7 +175,7 @@ pub struct FlowRequest {
     pub local: AppName,
     /// Name of the remote application that requests the flow.
     pub remote: AppName,
-    /// The DIF through which the request came.
+    /// Name of the DIF through which the request came.
     pub dif: DifName,
     /// The flow specification that the remote application requests.
     pub spec: FlowSpec,
@@ -198,7 +198,7 @@ pub struct Flow {
     pub local: AppName,
     /// Name of the application at the other end.
     pub remote: AppName,
-    /// The DIF that carries the flow.
+    /// Name of the DIF that carries the flow.
     pub dif: DifName,
     /// The flow specification that the allocating application requested.
     pub spec: FlowSpec,

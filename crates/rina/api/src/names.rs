@@ -130,7 +130,7 @@ impl fmt::Display for PortId {
     }
 }
 
-/// Number of an IPC process on one system.
+/// Number of an IPC process, unique on one system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IpcpId(pub u16);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FlowSpec {
-    /// Longest delay of an SDU, in microseconds; 0 for any.
+    /// Longest delay that an SDU may have, in microseconds; 0 for any.
     pub max_delay_us: u32,
     /// Largest number of consecutive SDUs that may be lost; `u64::MAX` for any number, 0 for none.
     pub max_sdu_gap: u64,
@@ -18,9 +18,9 @@ pub struct FlowSpec {
     pub avg_bandwidth_bps: u64,
     /// Largest share of SDUs that may be lost, in 1/10000: 0 for none, 10000 for any.
     pub max_loss: u16,
-    /// Whether SDUs must arrive in the order in which they were sent.
+    /// Whether the DIF must deliver SDUs in the order in which they were sent.
     pub in_order: bool,
-    /// Whether the boundaries of SDUs must be kept.
+    /// Whether the DIF must keep the boundaries of SDUs; otherwise a byte stream is enough.
     pub msg_boundaries: bool,
     /// Largest variation of delay, in microseconds; 0 for any.
     pub max_jitter_us: u32,

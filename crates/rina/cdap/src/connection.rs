@@ -52,7 +52,7 @@ pub enum State {
 pub struct Limits {
     /// Largest number of unanswered requests in each direction.
     pub pending_max: usize,
-    /// How long a request waits for its answer, in nanoseconds.
+    /// How long a request may wait for its answer, in nanoseconds.
     pub timeout: u64,
 }
 

@@ -13,17 +13,17 @@ pub struct Message {
     pub opcode: Opcode,
     /// Matches an answer to its request; 0 for a request without answer. Never negative.
     pub invoke_id: i32,
-    /// Modifier of the operation.
+    /// Modifier of the operation, such as "another answer follows".
     pub flag: Flag,
     /// Class of the object on which the operation acts.
     pub class: String,
     /// Name of the object on which the operation acts.
     pub name: String,
-    /// Number of the object; can be used instead of its name.
+    /// Number of the object; it can be used instead of the object's name.
     pub instance: i64,
-    /// Value of the object.
+    /// Value of the object that the operation writes or the answer returns.
     pub value: Option<Value>,
-    /// Result in an answer: 0 for success.
+    /// Result code in an answer: 0 for success.
     pub result: i32,
     /// In an answer: why the result is not 0, as text.
     pub reason: String,
@@ -33,9 +33,9 @@ pub struct Message {
     pub filter: Vec<u8>,
     /// Authentication value, if the message has one.
     pub auth: Option<Auth>,
-    /// The party that sends the message.
+    /// Name of the party that sends the message; only in M_CONNECT and its answer.
     pub src: Party,
-    /// The party to which the message is addressed.
+    /// Name of the party to which the message is addressed; only in M_CONNECT and its answer.
     pub dst: Party,
     /// Number of the abstract syntax of the connection; only in M_CONNECT and its answer.
     pub abstract_syntax: i32,
@@ -65,7 +65,7 @@ pub struct Auth {
     pub name: String,
     /// Versions of the policy, or a password, depending on the dialect.
     pub texts: Vec<String>,
-    /// The authentication message of the policy.
+    /// The message of the authentication policy, as bytes.
     pub value: Vec<u8>,
 }
 
@@ -120,14 +120,14 @@ impl Message {
         }
     }
 
-    /// Returns the message with this value.
+    /// Returns this message with `value` as its object's value.
     #[must_use]
     pub fn with_value(mut self, value: Value) -> Message {
         self.value = Some(value);
         self
     }
 
-    /// Returns the message with a result other than success.
+    /// Returns this message with a result other than success, and the reason.
     #[must_use]
     pub fn with_error(mut self, result: i32, reason: &str) -> Message {
         self.result = result;

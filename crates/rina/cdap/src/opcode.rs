@@ -73,7 +73,7 @@ impl Opcode {
         Opcode::ALL.get(index).copied()
     }
 
-    /// Whether this is the answer to a request.
+    /// Whether this opcode is the answer to a request.
     #[must_use]
     pub fn is_response(self) -> bool {
         self as u8 % 2 == 1

@@ -14,11 +14,11 @@ use crate::value::Value;
 /// What a dialect of CDAP requires of a message's fields, and which fields it always writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Abstract syntax in M_CONNECT and its answer.
+    /// Number of the abstract syntax in M_CONNECT and its answer.
     pub abstract_syntax: i32,
-    /// Version in M_CONNECT and its answer.
+    /// Version number in M_CONNECT and its answer.
     pub version: i64,
-    /// Whether other messages may have the version too.
+    /// Whether messages other than M_CONNECT and its answer may have the version too.
     pub version_everywhere: bool,
     /// Fields that the encoder writes even if they are 0 or empty: bit N for field number N.
     pub always: u32,
@@ -32,7 +32,7 @@ pub struct Rules {
     /// Whether operations are allowed before the connection is accepted, for an authentication
     /// between M_CONNECT and M_CONNECT_R.
     pub operations_while_connecting: bool,
-    /// Longest message in bytes.
+    /// Longest encoded message in bytes.
     pub bytes_max: usize,
     /// Longest class, object name, reason or filter in bytes.
     pub text_bytes_max: usize,

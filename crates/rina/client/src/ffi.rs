@@ -35,7 +35,7 @@ use self::errno::{of_allocation, of_error};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RinaFlowSpec {
-    /// Version of this structure: [`RINA_FLOW_SPEC_VERSION`].
+    /// Version of this structure; must be [`RINA_FLOW_SPEC_VERSION`].
     pub version: u32,
     /// Longest delay of an SDU, in microseconds; 0 for any.
     pub max_delay: u32,
@@ -45,9 +45,9 @@ pub struct RinaFlowSpec {
     pub avg_bandwidth: u64,
     /// Largest share of SDUs that may be lost, in 1/10000: 0 to 10000.
     pub max_loss: u16,
-    /// 1 if SDUs must arrive in order, otherwise 0.
+    /// 1 if SDUs must arrive in the order in which they were sent, otherwise 0.
     pub in_order_delivery: u8,
-    /// 1 if the boundaries of SDUs must be kept, otherwise 0.
+    /// 1 if the DIF must keep the boundaries of SDUs, otherwise 0.
     pub msg_boundaries: u8,
     /// Largest variation of delay in microseconds; 0 for any.
     pub max_jitter: u32,

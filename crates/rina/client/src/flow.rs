@@ -185,7 +185,7 @@ impl Flow {
         (self.sender, self.receiver)
     }
 
-    /// Deallocates the flow, like dropping it.
+    /// Deallocates the flow, as dropping it does.
     pub fn close(self) {
         drop(self);
     }
@@ -198,7 +198,7 @@ impl Flow {
 /// that accepts a file descriptor. Closing the socket deallocates the flow.
 #[derive(Debug)]
 pub struct SocketFlow {
-    /// The socket: blocking, close-on-exec.
+    /// The socket that carries the SDUs: blocking, close-on-exec.
     pub socket: OwnedFd,
     /// The names at the ends of the flow, its DIF and its limits.
     pub info: FlowInfo,

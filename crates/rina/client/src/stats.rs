@@ -3,15 +3,15 @@
 /// Counters of a flow since it was allocated, as counted at this end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowStats {
-    /// SDUs sent.
+    /// Number of SDUs that this end has sent.
     pub sdus_sent: u64,
-    /// Bytes of the SDUs sent.
+    /// Total bytes of the SDUs that this end has sent.
     pub bytes_sent: u64,
-    /// SDUs received.
+    /// Number of SDUs that this end has received.
     pub sdus_received: u64,
     /// Bytes of the SDUs received. SDUs that did not fit into their buffer count in full.
     pub bytes_received: u64,
-    /// SDUs received that did not fit into their buffer.
+    /// Number of received SDUs that did not fit into the caller's buffer.
     pub sdus_too_large: u64,
     /// Times this end rang a doorbell of the other end. Each takes one system call.
     pub doorbells_rung: u64,

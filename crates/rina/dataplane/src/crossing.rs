@@ -22,7 +22,7 @@ use carina_ring::channel::{ChannelMemory, Endpoint, Side};
 
 /// The end of a crossing at the normal IPCP that uses it, while another worker provides the flow.
 pub struct Crossed {
-    /// The normal IPCP that uses the flow as an N-1 flow.
+    /// Id of the normal IPCP that uses the flow as an N-1 flow.
     pub ipcp: IpcpId,
     /// The number by which the IPCP knows the N-1 flow; it must not be in use.
     pub n1: N1Port,

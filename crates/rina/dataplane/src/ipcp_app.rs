@@ -62,7 +62,7 @@ pub enum BuildError {
 
 /// What the data plane gives to the app of an IPCP when it creates the app.
 pub struct AppContext {
-    /// Id of the app in the engine.
+    /// Id of the IPCP's app in the engine.
     pub id: AppId,
     /// Id of the IPCP, for the events that the app reports.
     pub ipcp: IpcpId,

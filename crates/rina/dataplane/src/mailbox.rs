@@ -40,7 +40,7 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Adds `item`, and rings the doorbell unless it already rings.
+    /// Adds `item` to the queue, and rings the doorbell unless it already rings. Does not block.
     pub fn put(&self, item: T) {
         // A poisoned lock is safe: a panic elsewhere cannot leave a VecDeque half changed.
         let mut queue = self
@@ -54,7 +54,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Rings the doorbell without adding an item.
+    /// Rings the doorbell without adding an item, to wake the reader.
     pub fn ring(&self) {
         self.shared.doorbell.signal();
     }

@@ -20,7 +20,7 @@ pub type EndElsewhere = Rc<dyn Fn(PortId, String)>;
 pub struct PortEntry {
     /// The IPCP that provides the flow; `None` for a relay between two users on this system.
     pub ipcp: Option<IpcpId>,
-    /// Name of the flow in the counters.
+    /// Name of the flow, as counters show it.
     pub name: String,
     /// The user of the flow; `None` until an incoming flow is accepted.
     pub owner: Option<FlowOwner>,
@@ -79,7 +79,7 @@ impl PortTable {
         self.0.borrow().entries.get(&port).cloned()
     }
 
-    /// Adds a flow with a port-id that the manager has chosen.
+    /// Adds a flow to the table, with a port-id that the manager has chosen.
     pub fn insert(&self, port: PortId, entry: PortEntry) {
         self.0.borrow_mut().entries.insert(port, entry);
     }

@@ -92,7 +92,7 @@ impl QosOffered {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum QosError {
-    /// The flow specification is invalid.
+    /// The flow specification itself is invalid.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// A limit on delay or jitter, in µs, is lower than the offer.

@@ -36,7 +36,7 @@ pub(crate) struct SocketEnd<S> {
     pub is_writable: bool,
     /// Whether the manager has requested the end, and the socket is read a last time.
     has_request: bool,
-    /// Ring bytes received from the input link.
+    /// Number of ring bytes that the end has received from the input link.
     pub taken: u64,
     lingering: Lingering,
     /// Whether the flow has ended but the socket lingers.

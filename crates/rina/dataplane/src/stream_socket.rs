@@ -20,7 +20,7 @@ pub struct StreamSocket {
 }
 
 impl StreamSocket {
-    /// Takes ownership of a connected stream socket.
+    /// Takes ownership of a connected stream socket, which may be shared with an application.
     #[must_use]
     pub fn new(socket: OwnedFd) -> StreamSocket {
         StreamSocket {

@@ -13,14 +13,14 @@ use crate::rtt::{self, RttEstimator};
 /// limits, the acknowledgement policy, and the policies for congestion control and round-trip time.
 #[derive(Debug)]
 pub struct ConnectionConfig {
-    /// Whether UDFs are delivered in order.
+    /// Whether the receiver delivers UDFs in the order of their sequence numbers.
     pub in_order: bool,
     /// Whether lost PDUs are retransmitted. This implies flow control by window:
     /// [`WindowControl::default`] if [`ConnectionConfig::window`] is `None`.
     pub retransmission: bool,
-    /// Flow control by window; `None` for none.
+    /// Parameters of flow control by window; `None` for no flow control by window.
     pub window: Option<WindowControl>,
-    /// Flow control by rate; `None` for none.
+    /// Parameters of flow control by rate; `None` for no flow control by rate.
     pub rate: Option<RateControl>,
     /// How the receiver treats gaps (missing UDFs) in the sequence.
     ///
@@ -36,9 +36,9 @@ pub struct ConnectionConfig {
     /// R of delta-t: longest time for which a PDU is retransmitted before the connection fails.
     /// Treated as 0 without retransmission control.
     pub r: Duration,
-    /// MPL of delta-t: longest lifetime of a PDU.
+    /// MPL of delta-t: longest time for which a PDU can exist in the DIF.
     pub mpl: Duration,
-    /// Width of sequence numbers in bits: 8 to 64.
+    /// Width of the sequence numbers of data PDUs on the wire, in bits: 8 to 64.
     pub seq_bits: u8,
     /// Width of the sequence numbers of control PDUs in bits: 8 to 64.
     pub ctrl_seq_bits: u8,
@@ -67,7 +67,7 @@ pub struct ConnectionConfig {
 /// Parameters of flow control by window, in PDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowControl {
-    /// Largest window that a receiver grants, in PDUs.
+    /// Largest window that the receiver grants, in PDUs.
     pub credit_max: u32,
     /// Window in PDUs that a sender assumes at the start of a run, before it has received a control
     /// PDU.
@@ -96,7 +96,7 @@ pub struct RateControl {
 /// run and a PDU out of order at once, and every PDU after A at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// Acknowledge at once when this many PDUs are unacknowledged.
+    /// Number of unacknowledged PDUs at which the receiver acknowledges at once.
     pub every: u32,
     /// Acknowledge at the end of a burst when this many PDUs are unacknowledged.
     pub burst: u32,

@@ -25,7 +25,7 @@ use crate::seq::{self, Random};
 pub struct Transmit<P> {
     /// Type of the PDU, such as data, control or rendezvous.
     pub kind: PduType,
-    /// Whether the data run flag is set.
+    /// Whether the PDU has the data run flag: it is the first of a run.
     pub drf: bool,
     /// Sequence number of a data PDU, as on the wire; 0 for other types.
     pub seq: u64,
@@ -320,7 +320,7 @@ impl<P: Payload> Connection<P> {
         (at != Instant::MAX && !self.is_failed).then_some(at)
     }
 
-    /// Processes the timers that are due at `now`.
+    /// Processes all timers that are due at `now`. Then fetch PDUs and events.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.is_failed {
             return;
@@ -425,7 +425,7 @@ impl<P: Payload> Connection<P> {
 /// State of one end of a connection at one moment: windows, queues and round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Whether the connection has failed.
+    /// Whether the connection has failed; it then carries no more data.
     pub is_failed: bool,
     /// Whether a run is open in the sending direction.
     pub is_sending: bool,
@@ -452,9 +452,9 @@ pub struct Status {
     pub round_trip_min: Duration,
     /// Sequence number of the next PDU to be sent for the first time.
     pub next_seq: u64,
-    /// The receiver's left edge: the next expected sequence number.
+    /// Left edge of the receiver: the next sequence number that it expects.
     pub receiver_left: u64,
-    /// The right edge that the receiver has advertised.
+    /// Right edge that the receiver has advertised to the peer.
     pub receiver_right: u64,
     /// UDFs that the receiver holds, for the reader or because an earlier one is missing.
     pub held: usize,

@@ -56,7 +56,7 @@ impl Discard {
         Discard::Failed,
     ];
 
-    /// Name of the reason, as counters are labelled with it.
+    /// Returns the name of the reason, as counters show it.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -87,37 +87,37 @@ impl fmt::Display for Discard {
 /// Counters of one connection, since it was created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Data PDUs sent for the first time.
+    /// Number of data PDUs sent for the first time.
     pub sent: u64,
-    /// Data PDUs retransmitted.
+    /// Number of retransmissions of data PDUs.
     pub retransmitted: u64,
     /// Retransmitted PDUs whose retransmission was unnecessary, because the first copy arrived.
     pub spurious: u64,
-    /// PDUs considered lost because later ones arrived.
+    /// Number of PDUs considered lost because later PDUs were acknowledged.
     pub lost: u64,
-    /// Expiries of the retransmission timer.
+    /// Number of expiries of the retransmission timer.
     pub timeouts: u64,
     /// Tail loss probes sent: repeated last PDUs that make the peer reveal a loss.
     pub probes: u64,
-    /// Control PDUs sent, without rendezvous PDUs.
+    /// Number of control PDUs sent, without rendezvous PDUs.
     pub control_sent: u64,
     /// Rendezvous PDUs sent, including repeated data PDUs that replace them.
     pub rendezvous_sent: u64,
-    /// Data PDUs received, including those discarded.
+    /// Number of data PDUs received, including discarded PDUs.
     pub received: u64,
-    /// UDFs delivered to the reader.
+    /// Number of UDFs delivered to the reader.
     pub delivered: u64,
     /// UDFs that the receiver gave up; delivery continued without them.
     pub given_up: u64,
-    /// Control PDUs received, without rendezvous PDUs.
+    /// Number of control PDUs received, without rendezvous PDUs.
     pub control_received: u64,
     /// Control PDUs of the peer that are missing according to their numbers.
     pub control_lost: u64,
-    /// Rendezvous PDUs received.
+    /// Number of rendezvous PDUs received.
     pub rendezvous_received: u64,
-    /// Data PDUs received with a congestion mark.
+    /// Number of data PDUs received with a congestion mark.
     pub marks_received: u64,
-    /// Congestion marks that the peer reported.
+    /// Number of congestion marks that the peer has reported.
     pub marks_echoed: u64,
     /// UDFs dropped from the queue of unsent UDFs, because no buffer was free to keep them.
     pub unsent: u64,
@@ -129,13 +129,13 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Number of PDUs, or parts of them, discarded for `reason`.
+    /// Returns the number of PDUs, or parts of PDUs, that were discarded for `reason`.
     #[must_use]
     pub fn discarded(&self, reason: Discard) -> u64 {
         self.discards[reason as usize]
     }
 
-    /// All reasons with their counts.
+    /// Returns all reasons for discarding, each with its count.
     pub fn discards(&self) -> impl Iterator<Item = (Discard, u64)> + '_ {
         Discard::ALL
             .into_iter()

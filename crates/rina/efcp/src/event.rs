@@ -30,7 +30,7 @@ pub enum FailReason {
 }
 
 impl FailReason {
-    /// The reason as text for people.
+    /// Returns the reason as text for people.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

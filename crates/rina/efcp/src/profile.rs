@@ -5,7 +5,7 @@
 /// Protocol details of an EFCP implementation. The default is the profile of native DIFs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EfcpProfile {
-    /// The sequence number with which a run starts.
+    /// The sequence number of the first PDU of a run.
     pub first: FirstNumber,
     /// Whether every data PDU has the data run flag, not only the first of a run. A receiver then
     /// starts a new run only when the number is far from the window. A PDU slightly below the
@@ -35,11 +35,11 @@ pub struct EfcpProfile {
     pub control_first: u8,
     /// Whether the numbers of control PDUs restart with each new run of data.
     pub control_restarts: bool,
-    /// Which sequence number follows the last one, and in which run.
+    /// Which sequence number follows the last number of the number space, and in which run.
     pub wrap: Wrap,
 }
 
-/// Which sequence number follows the last one, and in which run.
+/// Which sequence number follows the last number of the number space, and in which run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
     /// Nothing follows. A new connection must replace this one before that; see
@@ -57,7 +57,7 @@ pub enum Wrap {
     NewRun,
 }
 
-/// The sequence number with which a run starts.
+/// The sequence number of the first PDU of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstNumber {
     /// A random number in the first quarter of the number space.

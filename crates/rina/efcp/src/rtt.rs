@@ -12,7 +12,7 @@ use crate::error::PolicyError;
 
 /// A policy by which a sender estimates the round-trip time and the retransmission timeout.
 pub trait RttEstimator: fmt::Debug + Send {
-    /// Name of the policy in the catalogue.
+    /// Returns the name of the policy in the catalogue.
     fn name(&self) -> &'static str;
 
     /// Adds a measured round-trip time. The caller has already subtracted the time for which the
@@ -193,7 +193,7 @@ pub fn by_name(
     })
 }
 
-/// Descriptions of all policies; the first is the default.
+/// Returns descriptions of all policies of round-trip time estimation; the first is the default.
 #[must_use]
 pub fn list() -> &'static [PolicyInfo] {
     LIST

@@ -42,7 +42,7 @@ pub struct N1Properties {
     pub cost: u32,
 }
 
-/// A command to an IPCP.
+/// A command that the owner of an IPCP gives to it with [`Ipcp::handle`](crate::Ipcp).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Become the first member of the DIF. Needs [`Config::dif_config`](crate::Config).
@@ -137,7 +137,7 @@ pub struct N1Dif {
     /// N-1 flows that are wanted but not up, one pair each: the name of the remote IPCP, and why
     /// the last attempt failed (empty before the first attempt).
     pub wanted: Vec<(String, String)>,
-    /// Why the member does not use this N-1 DIF; `None` if it does.
+    /// Why the member does not use this N-1 DIF; `None` if it uses it.
     pub refused: Option<String>,
 }
 
@@ -352,7 +352,7 @@ pub enum Event {
     },
 }
 
-/// Direction of a PDU that a [`Watch`] sees.
+/// Direction of a PDU that a [`Watch`] sees: received or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
     /// Received from an N-1 flow.
@@ -368,10 +368,10 @@ pub type Watch<P> = alloc::boxed::Box<dyn FnMut(Passage, N1Port, &P)>;
 /// An SDU, or a piece of one, to deliver to the reader of a flow.
 #[derive(Debug)]
 pub struct Delivery<P> {
-    /// The flow that received it.
+    /// Key of the flow that received the SDU.
     pub flow: FlowKey,
     /// The bytes of the SDU, or of the piece.
     pub sdu: P,
-    /// A further piece of the same SDU follows.
+    /// Whether a further piece of the same SDU follows.
     pub more: bool,
 }

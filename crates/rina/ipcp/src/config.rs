@@ -34,7 +34,7 @@ pub struct DifConfig {
     /// that knows the N-1 DIFs replaces 0 before the DIF starts; otherwise data transfer uses what
     /// the N-1 flow of the first neighbour carries, at most 65,535.
     pub max_pdu: u32,
-    /// Maximum PDU lifetime (MPL of delta-t) in milliseconds.
+    /// Maximum PDU lifetime (MPL of delta-t), in milliseconds: no PDU exists longer in the DIF.
     pub max_pdu_lifetime_ms: u32,
     /// Hop limit: largest number of hops (N-1 flows) that a PDU may take.
     pub hop_limit: u8,
@@ -57,23 +57,23 @@ pub struct FieldWidths {
     /// takes 1, 2, 4 or 8 for every field; IRATI takes 1, 2 or 4, with control sequence numbers as
     /// wide as sequence numbers.
     pub address: u8,
-    /// CEP-ids: 1, 2 or 4 bytes.
+    /// Width of CEP-ids: 1, 2 or 4 bytes.
     pub cep: u8,
-    /// QoS-ids: 1 or 2 bytes.
+    /// Width of QoS-ids: 1 or 2 bytes.
     pub qos: u8,
-    /// Sequence numbers: 2, 4 or 8 bytes.
+    /// Width of the sequence numbers of data PDUs: 2, 4 or 8 bytes.
     pub seq: u8,
-    /// Control sequence numbers: 2, 4 or 8 bytes.
+    /// Width of the sequence numbers of control PDUs: 2, 4 or 8 bytes.
     pub ctrl_seq: u8,
-    /// PDU length: 2 or 4 bytes.
+    /// Width of the PDU length: 2 or 4 bytes.
     pub length: u8,
-    /// Rates of flow control: 4 bytes.
+    /// Width of the rates of flow control: 4 bytes.
     pub rate: u8,
-    /// Time frames of rates: 4 bytes.
+    /// Width of the time frames of rates: 4 bytes.
     pub frame: u8,
 }
 
-/// A policy by name, with its parameters.
+/// A policy chosen by name, with its parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicySpec {
@@ -109,7 +109,7 @@ impl PolicySpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QosCube {
-    /// QoS-id in the PCI, 1 or more.
+    /// QoS-id of the cube in the PCI, 1 or more.
     pub id: u16,
     /// Name of the cube, for people to read.
     pub name: String,
@@ -119,7 +119,7 @@ pub struct QosCube {
     /// The sender retransmits lost PDUs: no SDU is lost unless the flow fails.
     #[serde(default)]
     pub retransmission: bool,
-    /// Window-based flow control; `None` for none.
+    /// Parameters of window-based flow control; `None` for no such control.
     #[serde(default)]
     pub window: Option<WindowConfig>,
     /// Rate-based flow control, in PDUs per time frame; `None` for none.
@@ -240,7 +240,7 @@ impl DifConfig {
         spec.is_none_or(|spec| spec.name != "none")
     }
 
-    /// Longest SDU in bytes that fits in one PDU of `max_pdu` bytes.
+    /// Returns the length of the longest SDU that fits in one PDU of `max_pdu` bytes, in bytes.
     #[must_use]
     pub fn sdu_in_one_pdu(&self, dialect: Dialect, max_pdu: usize) -> usize {
         let syntax = Syntax {
@@ -417,27 +417,27 @@ fn default_loss() -> u16 {
 
 /// Names of the components that have policies; each comment says what the policy decides.
 pub mod component {
-    /// How many PDUs a sender keeps in flight.
+    /// Component that decides how many PDUs a sender keeps in flight.
     pub const CONGESTION_CONTROL: &str = "congestion-control";
-    /// How a sender estimates the round-trip time.
+    /// Component that decides how a sender estimates the round-trip time.
     pub const RTT_ESTIMATION: &str = "rtt-estimation";
-    /// Which PDU an N-1 flow sends next.
+    /// Component that decides which PDU an N-1 flow sends next.
     pub const RMT_SCHEDULING: &str = "rmt-scheduling";
     /// Whether a relayed PDU that meets a long queue is queued, marked or dropped.
     pub const RMT_QUEUE: &str = "rmt-queue";
-    /// Which of several next hops a PDU takes.
+    /// Component that decides which of several next hops a PDU takes.
     pub const FORWARDING: &str = "forwarding";
-    /// How forwarding tables are computed.
+    /// Component that decides how forwarding tables are computed.
     pub const ROUTING: &str = "routing";
-    /// How a member gets its address.
+    /// Component that decides which address a new member gets.
     pub const ADDRESS_ASSIGNMENT: &str = "address-assignment";
-    /// How a member finds out where an application is registered.
+    /// Component that decides how a member finds out where an application is registered.
     pub const DIRECTORY: &str = "directory";
-    /// Which QoS cube serves a flow specification.
+    /// Component that decides which QoS cube serves a flow specification.
     pub const QOS_SELECTION: &str = "qos-selection";
-    /// How two IPCPs prove their identities when they connect.
+    /// Component that decides how two IPCPs prove their identities when they connect.
     pub const AUTHENTICATION: &str = "authentication";
-    /// Which IPCP may join and which applications may allocate flows.
+    /// Component that decides which IPCP may join and which applications may allocate flows.
     pub const ACCESS_CONTROL: &str = "access-control";
     /// How PDUs on an N-1 flow are protected: checksum, encryption, lifetime, compression.
     pub const SDU_PROTECTION: &str = "sdu-protection";
@@ -445,6 +445,6 @@ pub mod component {
     pub const PCI_CHECKSUM: &str = "pci-checksum";
     /// How SDUs are fragmented and concatenated into user-data fields.
     pub const DELIMITING: &str = "delimiting";
-    /// The procedure by which an IPCP joins.
+    /// Component that decides the time limits and retries of the procedure by which an IPCP joins.
     pub const ENROLLMENT: &str = "enrollment";
 }

@@ -67,7 +67,7 @@ impl EventLog {
         self.events.pop_front()
     }
 
-    /// Adds one to the counter named `what`.
+    /// Adds one to the counter of layer management named `what`.
     pub fn count(&mut self, what: &'static str) {
         *self.counters.entry(what).or_default() += 1;
     }

@@ -91,7 +91,7 @@ impl<P: Payload> Ipcp<P> {
         key
     }
 
-    /// Handles a PDU from an N-1 flow. The PDU is untrusted.
+    /// Processes a PDU that arrived on an N-1 flow. The PDU is untrusted.
     #[inline]
     pub fn on_pdu(&mut self, now: Instant, n1: N1Port, pdu: P) {
         self.transfer.on_pdu(now, n1, pdu);
@@ -109,7 +109,7 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.on_sdu(now, flow, sdu, more);
     }
 
-    /// Like [`Ipcp::on_sdu`], for several SDUs at once.
+    /// Like [`Ipcp::on_sdu`], for several SDUs at once; each comes with its `more`.
     #[inline]
     pub fn on_sdus(&mut self, now: Instant, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
         self.transfer.on_sdus(now, flow, sdus);
@@ -141,7 +141,8 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.set_delivery_room(now, flow, bytes);
     }
 
-    /// The next SDU, or piece of one, whose reader has room for it.
+    /// Returns the next SDU, or piece of an SDU, whose reader has room for it; `None` if there is
+    /// none.
     #[inline]
     #[must_use]
     pub fn poll_deliver(&mut self) -> Option<Delivery<P>> {

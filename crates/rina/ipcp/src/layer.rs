@@ -22,7 +22,7 @@ use crate::policy::{Catalogue, Descriptor};
 use crate::security::Toolbox;
 use crate::trace::Tracer;
 
-/// Why an N-1 flow is given up whose two ends are the same IPCP.
+/// The reason for giving up an N-1 flow whose two ends are the same IPCP.
 pub const TO_ITSELF: &str = "the N-1 flow leads back to this IPCP itself, which has registered \
      the requested name as well";
 
@@ -89,7 +89,7 @@ pub struct DialectProfile {
     /// Whether a DIF of this dialect can use a policy of the catalogue. May adapt the policy's
     /// descriptor.
     pub adopt: fn(&mut Descriptor) -> bool,
-    /// Makes the layer management of an IPCP.
+    /// Makes the layer management of an IPCP of this dialect.
     pub create: Create,
     /// Reads an M_CONNECT, for dialects whose M_CONNECT may be the first PDU of an N-1 flow and the
     /// only message that names its other end; `None` for other dialects.

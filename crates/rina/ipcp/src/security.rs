@@ -59,7 +59,7 @@ pub trait Authenticator {
     fn step(&mut self, now: Instant, message: Option<&[u8]>) -> AuthStep;
 }
 
-/// The result of a step of authentication.
+/// What an IPCP must do after a step of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthStep {
     /// Send this message and wait for the answer.

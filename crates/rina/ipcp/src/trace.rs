@@ -25,7 +25,7 @@ pub trait TraceSink: Send + Sync {
 pub struct Tracer(Option<Arc<dyn TraceSink>>);
 
 impl Tracer {
-    /// A tracer that reports to `sink`.
+    /// Makes a tracer that reports all events to `sink`.
     #[must_use]
     pub fn new(sink: Arc<dyn TraceSink>) -> Tracer {
         Tracer(Some(sink))

@@ -25,7 +25,7 @@ pub enum Operation<'a> {
     Expel,
 }
 
-/// A policy of component `access-control`.
+/// A policy of component `access-control`: decides who may do what in the DIF.
 pub trait AccessControl: Send {
     /// Whether `subject` may perform `operation`. `subject` is the name of an IPCP or, for
     /// [`Operation::Flow`], of the calling application.
@@ -129,7 +129,7 @@ impl core::error::Error for IdentityMismatch {}
 /// Error: an element of parameter `flows` of policy `list` is not of the form `FROM>TO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError {
-    /// The element as given.
+    /// The element of the parameter, as it was given.
     pub rule: String,
 }
 

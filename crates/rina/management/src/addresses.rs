@@ -13,15 +13,15 @@ use carina_ipcp::random::Random;
 /// What a policy of address assignment may use to choose an address.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// Highest address that fits the DIF's address width.
+    /// Highest address that fits into the DIF's address width.
     pub last: u64,
-    /// Address of the member that assigns; 0 at bootstrap.
+    /// Address of the member that assigns the address; 0 at bootstrap.
     pub own: u64,
     /// Addresses in use or reserved, as far as this member knows, with the names of their owners.
     pub taken: &'a BTreeMap<u64, String>,
 }
 
-/// A policy of component `address-assignment`.
+/// A policy of component `address-assignment`: chooses the address of a new member.
 pub trait AddressAssignment: Send {
     /// Returns a free address, 1 or more; `None` when all are taken. `random` returns a uniform
     /// random number.

@@ -8,7 +8,7 @@ use core::fmt;
 use carina_ipcp::config::{QosCube, WindowConfig};
 use carina_wire::FlowSpec;
 
-/// A policy of component `qos-selection`.
+/// A policy of component `qos-selection`: chooses the QoS cube of a flow.
 pub trait QosSelection: Send {
     /// Chooses one of the cubes that meet `spec`: returns an index into `cubes`. `cubes` is in the
     /// DIF's order and never empty.

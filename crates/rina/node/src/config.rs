@@ -25,20 +25,20 @@ mod rings;
 
 pub use self::origin::Origin;
 
-/// Configuration of a node.
+/// Configuration of a node, as read from TOML.
 #[derive(Default, Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// Settings of the node as a whole (table `[node]`).
     #[serde(default)]
     pub node: NodeConfig,
-    /// Limits on what applications may request.
+    /// Limits on what applications and users may request.
     #[serde(default)]
     pub limits: Limits,
     /// Shim IPCPs, in the order in which their DIFs are searched.
     #[serde(default, rename = "ipcp")]
     pub ipcps: Vec<Spanned<IpcpCreate>>,
-    /// VM ports; their DIFs are searched after those of `ipcps`.
+    /// VM ports to create; their DIFs are searched after the DIFs of `ipcps`.
     #[serde(default, rename = "vm")]
     pub vms: Vec<Spanned<VmCreate>>,
     /// Members of normal DIFs. The node creates them after all other IPCPs, in this order.
@@ -65,7 +65,7 @@ pub struct Config {
 pub struct NodeConfig {
     /// Name of the node that peers see; default: the name of the host.
     pub name: Option<String>,
-    /// Run directory; default: see `docs/reference/configuration.md`.
+    /// Path of the run directory; default: see `docs/reference/configuration.md`.
     pub run_dir: Option<PathBuf>,
     /// Whether the node creates a `loopback` IPCP in the DIF `local` if none is configured.
     pub loopback: bool,
@@ -422,7 +422,7 @@ pub(crate) fn on_line(line: Option<usize>) -> String {
 /// Name of the loopback IPCP that a node has by default.
 pub const LOOPBACK: &str = "loopback";
 
-/// Longest configuration, in bytes.
+/// Longest text of a configuration, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

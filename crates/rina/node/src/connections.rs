@@ -27,7 +27,7 @@ pub(crate) enum Role {
 /// The registration of an application, which lasts as long as its connection.
 pub(crate) struct App {
     pub name: AppName,
-    /// The DIF to register in; `None` for all DIFs.
+    /// Name of the DIF to register in; `None` for all DIFs.
     pub dif: Option<DifName>,
     /// The IPCPs where the application is registered or being registered.
     pub ipcps: Vec<IpcpId>,
@@ -47,7 +47,7 @@ pub(crate) struct App {
 /// The part of a registration for which the node accepts every flow itself, as a stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamListener {
-    /// The program has called `listen`.
+    /// Whether the program has called `listen`, so that flows may be accepted.
     pub is_listening: bool,
     /// Whether other registrations of the same name may exist beside this one.
     pub is_shared: bool,

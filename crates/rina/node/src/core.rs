@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub workers: Workers,
     /// Workers configured for IPCPs and VMs, by their names. Others are placed where there is room.
     pub placement: Placement,
-    /// Listening socket `ipc.sock`.
+    /// The listening socket `ipc.sock`, on which applications connect.
     pub listener: OwnedFd,
     pub connections: Connections,
     pub users: Users,

@@ -39,9 +39,9 @@ pub(crate) struct ControlState {
     pub requests: Sender<ControlRequest>,
     /// The doorbell that wakes the core.
     pub doorbell: EventFd,
-    /// The number of the last event.
+    /// The number of the last event in the journal, for requests that wait for events.
     pub last_event: watch::Receiver<u64>,
-    /// The running captures.
+    /// The captures that are running.
     pub captures: Captures,
 }
 

@@ -7,11 +7,11 @@ use crate::member_spec::MemberSpec;
 
 /// The place of an IPCP among the DIFs. The IPCP exists, or a configuration asks for it.
 pub(crate) struct Layer {
-    /// The name of the IPCP, for errors.
+    /// Name of the IPCP, for error messages.
     pub ipcp: String,
-    /// The name of its DIF.
+    /// Name of the DIF of the IPCP.
     pub dif: DifName,
-    /// The N-1 DIFs of a member of a normal DIF; `None` for a shim.
+    /// Names of the N-1 DIFs of a member of a normal DIF; `None` for a shim.
     pub over: Option<Vec<DifName>>,
 }
 

@@ -26,7 +26,7 @@ pub use self::error::MemberSpecError;
 pub struct MemberSpec {
     /// Name of the DIF that the member creates or joins.
     pub name: DifName,
-    /// Whether this is the first member of the DIF, or joins.
+    /// Whether the member creates the DIF, or joins it.
     pub role: DifRole,
     /// Names of the N-1 DIFs.
     pub over: Vec<DifName>,

@@ -30,7 +30,7 @@ pub(crate) struct Membership {
     pub n1_flows: BTreeMap<u32, N1Flow>,
     /// The number to try first for the next N-1 flow.
     pub next_n1: u32,
-    /// The N-1 DIFs as last sent to the IPCP for its RIB.
+    /// The N-1 DIFs that the node sent last to the IPCP, for its RIB.
     pub published_n1_difs: Vec<N1Dif>,
     pub failures: u32,
     pub last_error: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) struct WantedN1 {
     pub dif: DifName,
     pub remote: AppName,
     pub failures: u32,
-    /// When to request the flow, while `n1` is `None`.
+    /// Time at which the flow must be requested, while `n1` is `None`.
     pub due: Instant,
     pub n1: Option<N1Port>,
     pub reason: Option<String>,
@@ -67,7 +67,7 @@ pub(crate) struct N1Flow {
     pub neighbour: Option<AppName>,
     /// Time since which the flow leads to no neighbour.
     pub unused_since: Instant,
-    /// Why the enrollment over the flow failed.
+    /// Why the enrollment over the flow failed; `None` if it has not failed.
     pub failure: Option<String>,
     /// Whether the failure lasts until a configuration changes.
     pub is_final: bool,
@@ -348,7 +348,7 @@ impl N1Flow {
 /// The start of a first member that waits for an N-1 DIF.
 pub(crate) struct DeferredStart {
     pub new: Box<NormalBuilder>,
-    /// The N-1 DIF of which this system is not a member yet.
+    /// Name of the N-1 DIF of which this system is not a member yet.
     pub dif: DifName,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct RibQuestion {
     pub dif: Option<String>,
     /// Name or address of the member to query; `None` for this system's own.
     pub member: Option<String>,
-    /// The operation.
+    /// The read or write to carry out.
     pub op: RibOp,
 }
 

@@ -40,7 +40,7 @@ use carina_ipcp::Catalogue;
 use carina_ipcp::policy::{Class, Descriptor, Param, Params, Scheduler, component};
 use carina_time::Instant;
 
-/// Adds the policies of this crate to a catalogue.
+/// Adds the two policies of this crate to a catalogue.
 pub fn register(catalogue: &mut Catalogue) {
     let longest = Descriptor {
         component: component::RMT_SCHEDULING,

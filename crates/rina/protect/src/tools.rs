@@ -26,12 +26,12 @@ pub struct Credentials {
     pub allowed: Allowed,
 }
 
-/// Secret bytes, which logs do not show.
+/// Secret bytes, such as a password, which logs do not show.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// Wraps secret bytes.
+    /// Wraps secret bytes, so that logs do not show them.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
         Secret(bytes.into())
     }
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Creates the authentication and SDU protection of one member.
+/// Creates the authenticators and the SDU protection of one member, from its credentials.
 pub struct Tools {
     credentials: Credentials,
     stretched: Option<Stretched>,

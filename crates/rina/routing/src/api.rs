@@ -12,7 +12,7 @@ use crate::message::{Address, FlowState, Message};
 /// The next hops for PDUs to one member, as the routing policy computed them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Address of the destination.
+    /// Address of the member to which the route leads.
     pub dst: Address,
     /// Neighbours to which PDUs for `dst` may be sent, in ascending order; never empty. If there
     /// are several, their paths have equal cost.
@@ -37,7 +37,7 @@ pub struct Delta {
 /// State of a routing policy, for people to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// All flow-state objects, including tombstones.
+    /// All flow-state objects in the database, including tombstones.
     pub links: Vec<FlowState>,
     /// Counters with their names: messages, objects by outcome, computations.
     pub counters: Vec<(&'static str, u64)>,
@@ -58,10 +58,10 @@ pub trait Routing: Send {
     /// flows to one neighbour count as one link. A cost of 0 counts as 1.
     fn handle_link_up(&mut self, now: Instant, neighbour: Address, cost: u32);
 
-    /// Notes that the link to this neighbour has failed.
+    /// Notes that the link to this neighbour has failed; routes change accordingly.
     fn handle_link_down(&mut self, now: Instant, neighbour: Address);
 
-    /// Processes a message from a neighbour.
+    /// Processes a routing message from the neighbour with address `from`.
     fn handle_message(&mut self, now: Instant, from: Address, message: Message);
 
     /// Withdraws everything that this member reports, because it is about to leave the DIF. Send

@@ -32,7 +32,7 @@ pub struct Database {
 pub struct Limits {
     /// Largest number of objects, including tombstones. A member's own objects are always accepted.
     pub objects: usize,
-    /// Age at which an object is removed; at most 49 days.
+    /// Age at which an object is removed from the database; at most 49 days.
     pub age: Duration,
     /// Age at which a member sends a new version of its own object; well below `age`.
     pub refresh: Duration,
@@ -93,7 +93,7 @@ impl Database {
         self.own
     }
 
-    /// Changes limits and times. Removes nothing at once.
+    /// Replaces the limits and times. Removes nothing at once.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -110,7 +110,7 @@ impl Database {
         self.objects.len()
     }
 
-    /// Whether there are no objects.
+    /// Whether the database has no objects.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
@@ -141,7 +141,7 @@ impl Database {
         origin.name.clone_from(&self.own_name);
     }
 
-    /// Merges an object that a neighbour sent.
+    /// Merges an object that a neighbour sent into the database.
     pub fn insert(&mut self, now: Instant, new: &FlowState) -> MergeOutcome {
         let named = new.from != 0 && new.to != 0 && new.from != new.to;
         let sane = new.cost > 0 && (1..=SEQ_MAX).contains(&new.seq) && new.name.len() <= NAME_MAX;
@@ -414,7 +414,7 @@ fn mix(value: u64) -> u64 {
 /// Highest sequence number: enough for a new version each nanosecond for 292 years.
 pub const SEQ_MAX: u64 = i64::MAX as u64;
 
-/// Longest name of a member in bytes.
+/// Longest name of a member that is accepted, in bytes.
 pub const NAME_MAX: usize = 255;
 
 /// The time in whole milliseconds since the clock's origin.

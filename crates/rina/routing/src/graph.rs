@@ -39,9 +39,9 @@ pub(crate) struct Edge {
 /// The ends of a link that appeared, disappeared or changed its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// The node at one end.
+    /// The node at one end of the link.
     pub a: Node,
-    /// The node at the other end.
+    /// The node at the other end of the link.
     pub b: Node,
 }
 

@@ -12,11 +12,11 @@ pub type Address = u64;
 /// with a lower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowState {
-    /// Address of the reporting member.
+    /// Address of the member that reports the link.
     pub from: Address,
     /// Name of the reporting member, for people and for the directory.
     pub name: String,
-    /// Address of the neighbour at the other end.
+    /// Address of the neighbour at the other end of the link.
     pub to: Address,
     /// Cost of sending from `from` to `to`, 1 or more.
     pub cost: u32,
@@ -42,7 +42,7 @@ pub struct Digest {
 /// Digest of the objects that one member (the origin) reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OriginDigest {
-    /// Address of the member.
+    /// Address of the member that reports the objects.
     pub origin: Address,
     /// Digest of the member's objects.
     pub digest: Digest,

@@ -52,7 +52,7 @@ pub(crate) const PARAMETERS: &[(&str, &str, &str)] = &[
 /// The parameters of `link-state`, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters {
-    /// What to compute for each destination.
+    /// Which next hops are computed for each destination.
     pub paths: Paths,
     /// Limits of the database of links.
     pub limits: Limits,

@@ -23,13 +23,13 @@ use core::fmt;
 
 use crate::ether::{ETHERTYPE_ARP, ETHERTYPE_RINA, Mac};
 
-/// Longest name in bytes, including separators.
+/// Longest application name in bytes, including separators.
 pub const NAME_BYTES_MAX: usize = 255;
 
 const HARDWARE_ETHERNET: u16 = 1;
 const MAC_BYTES: u8 = 6;
 
-/// Details of RINA ARP in which implementations differ.
+/// Details of RINA ARP that differ between implementations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialect {
     /// Ethertype of the frames that carry RINA ARP.
@@ -78,7 +78,7 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// A name that consists of the application process name only.
+    /// Makes a name that consists of the application process name only.
     #[must_use]
     pub fn of(ap: &'a str) -> Name<'a> {
         Name {
@@ -152,7 +152,7 @@ pub enum Operation {
 /// A RINA ARP message: who asks or answers, and for which name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp<'a> {
-    /// Request or reply.
+    /// Whether the message is a request or a reply.
     pub operation: Operation,
     /// MAC address of the sending station.
     pub sender_mac: Mac,

@@ -83,7 +83,7 @@ impl FromStr for Mac {
     }
 }
 
-/// Error: the text is not a MAC address.
+/// Error: the text is not a MAC address, such as `02:00:00:00:00:01`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacError;
 
@@ -98,13 +98,13 @@ impl core::error::Error for MacError {}
 /// An 802.1Q tag of an Ethernet header: VLAN id and priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Type of the tag; see the constants of this module.
+    /// Ethertype of the tag: see the `TPID` constants of this module.
     pub tpid: u16,
     /// VLAN id, 0 to [`VLAN_MAX`]. With 0 the tag carries a priority only.
     pub vlan: u16,
-    /// Priority, 0 to 7.
+    /// Priority of the frame, 0 to 7.
     pub priority: u8,
-    /// Whether to drop this frame before others in congestion.
+    /// Whether switches should drop this frame before others in congestion.
     pub drop_eligible: bool,
 }
 
@@ -115,7 +115,7 @@ pub struct Header {
     pub dst: Mac,
     /// Source MAC address.
     pub src: Mac,
-    /// The tag; `None` in an untagged frame.
+    /// The VLAN tag; `None` in an untagged frame.
     pub tag: Option<Tag>,
     /// Ethertype: the protocol of the payload.
     pub ethertype: u16,
@@ -155,7 +155,7 @@ impl Tag {
 }
 
 impl Header {
-    /// Writes the header and returns its length.
+    /// Writes the header to the start of `out` and returns its length in bytes.
     pub fn encode(&self, out: &mut [u8; HEADER_BYTES_MAX]) -> usize {
         out[..6].copy_from_slice(&self.dst.0);
         out[6..12].copy_from_slice(&self.src.0);

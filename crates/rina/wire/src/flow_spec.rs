@@ -24,7 +24,7 @@ impl FlowSpec {
     /// The value of [`FlowSpec::max_loss`] that allows the loss of all SDUs.
     pub const MAX_LOSS: u16 = 10_000;
 
-    /// A specification that every DIF can meet.
+    /// Returns a specification that every DIF can meet.
     pub const fn unreliable() -> FlowSpec {
         FlowSpec {
             max_delay_us: 0,

@@ -64,7 +64,7 @@ pub struct Ipv4Header {
     /// Length of header and payload in bytes, as the header states it; at most the length of the
     /// bytes given to the decoder.
     pub total_bytes: usize,
-    /// Time to live.
+    /// Time to live: the number of routers that the packet may still pass.
     pub ttl: u8,
     /// Protocol number of the payload.
     pub protocol: u8,
@@ -159,7 +159,7 @@ impl Arp4 {
         })
     }
 
-    /// Encodes the message, to follow the Ethernet header.
+    /// Encodes the message as the bytes that follow the Ethernet header.
     #[must_use]
     pub fn encode(&self) -> [u8; ARP4_BYTES] {
         let mut bytes = [0; ARP4_BYTES];

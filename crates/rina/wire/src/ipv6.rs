@@ -10,9 +10,9 @@
 //! [`Upper::seen`] reads as an observer, which reads as far as it can. Both read at most
 //! [`EXTENSIONS_MAX`] headers, which limits the cost of a packet.
 
-/// Bytes of the fixed IPv6 header.
+/// Length of the fixed IPv6 header in bytes.
 pub const IPV6_BYTES: usize = 40;
-/// Bytes of a fragment header.
+/// Length of a fragment header in bytes.
 pub const FRAGMENT_BYTES: usize = 8;
 /// Most extension headers in front of a payload. RFC 8200 §4.1 recommends one of each kind, and
 /// two of destination options.
@@ -52,7 +52,7 @@ pub struct Upper {
 pub struct Boundary {
     /// Next header value of the header or payload that follows.
     pub next: u8,
-    /// Offset in the packet of the byte with that value.
+    /// Offset in the packet of the byte that holds this next header value.
     pub named_at: usize,
     /// Offset in the packet where the next header starts.
     pub at: usize,
@@ -63,9 +63,9 @@ pub struct Boundary {
 pub struct Part {
     /// Offset of the fragment in the original packet, in bytes.
     pub offset: usize,
-    /// Whether more fragments follow.
+    /// Whether more fragments of the original packet follow.
     pub has_more: bool,
-    /// Identification of the original packet.
+    /// Identification, which all fragments of the original packet have.
     pub id: u32,
     /// Next header value of the original packet's fragmentable part.
     pub next: u8,

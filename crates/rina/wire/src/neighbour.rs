@@ -11,7 +11,7 @@ use crate::ipv6::{IPV6_BYTES, Upper};
 /// A neighbour solicitation or advertisement, with the addresses of its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Solicitation or advertisement.
+    /// Whether the message is a solicitation or an advertisement.
     pub kind: NeighbourKind,
     /// Source IPv6 address of the packet.
     pub source: [u8; 16],

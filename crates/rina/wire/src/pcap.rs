@@ -19,14 +19,14 @@ use core::fmt;
 
 use crate::pcapng::{BLOCK_BYTES_MAX, Direction, Interface, Item, LinkType, Packet};
 
-/// Bytes of the file header.
+/// Length of the file header in bytes.
 pub const FILE_HEADER_BYTES: usize = 24;
 /// Bytes of the record header that [`record`] makes for each packet.
 pub const RECORD_BYTES: usize = 16;
 /// Longest packet that `tcpdump` writes, in bytes.
 pub const PACKET_BYTES_MAX: u32 = 262_144;
 
-/// Reads a pcap file portion by portion.
+/// Reads a pcap file; the caller feeds its bytes in portions of any size.
 #[derive(Debug)]
 pub struct Reader {
     kind: Kind,

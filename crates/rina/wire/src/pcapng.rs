@@ -36,7 +36,7 @@ pub use write::Writer;
 /// Longest block of a known type that a reader accepts, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 
-/// Most interfaces of one section that a reader accepts.
+/// Largest number of interfaces in one section that a reader accepts.
 pub const INTERFACES_MAX: usize = 1024;
 
 /// Link type: the format of an interface's packets.
@@ -151,7 +151,7 @@ pub struct Packet<'a> {
     pub time_ns: u64,
     /// Whether the packet was received or sent, if known.
     pub direction: Direction,
-    /// The captured bytes, from the start of the packet.
+    /// The captured bytes of the packet, from its start.
     pub bytes: &'a [u8],
     /// Length of the whole packet in bytes, including bytes that were not captured.
     pub original_bytes: u32,

@@ -16,9 +16,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The two addresses of a socket, as its program sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Label {
-    /// Address of this end.
+    /// Address of this end of the flow, or of the listening socket.
     pub this: SocketAddr,
-    /// Address of the remote end; `None` for a socket that listens.
+    /// Address of the remote end of the flow; `None` for a socket that listens.
     pub other: Option<SocketAddr>,
 }
 

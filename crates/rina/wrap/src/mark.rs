@@ -61,7 +61,7 @@ impl Mark {
         sockopt::set_socket_incoming_cpu(socket, MAGIC | self.0)
     }
 
-    /// Whether all bits of `other` are set.
+    /// Whether this mark has all bits of `other`.
     pub fn has(self, other: Mark) -> bool {
         self.0 & other.0 == other.0
     }

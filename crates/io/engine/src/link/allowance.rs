@@ -25,7 +25,7 @@ impl Links {
         }
     }
 
-    /// Whether a source is waiting for room at this sink.
+    /// Whether a source waits until the sink `app` has room.
     #[must_use]
     pub fn is_wanted(&self, app: AppId) -> bool {
         self.sides

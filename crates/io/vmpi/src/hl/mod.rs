@@ -63,7 +63,7 @@ const BACKLOG_MAX: usize = 3 * NAMES_MAX;
 pub struct Config {
     /// Which side this system is: host or guest.
     pub side: Side,
-    /// This system's name, which HELLO sends to the peer.
+    /// Name of this system, which HELLO carries to the peer.
     pub name: String,
     /// Longest SDU that this side accepts, in bytes.
     pub sdu_bytes_max: u64,
@@ -105,7 +105,7 @@ impl Config {
 /// violations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Data records that arrived for a channel that is not open.
+    /// Data records that were discarded because their channel is not open.
     pub unknown_channel: u64,
     /// Data records that arrived for a channel that this side has deallocated.
     pub closing_channel: u64,
@@ -226,7 +226,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether both HELLO messages have been exchanged.
+    /// Whether both HELLO messages have been exchanged, so that flows can be allocated.
     pub fn is_up(&self) -> bool {
         self.link == Link::Up
     }
@@ -284,7 +284,7 @@ impl Endpoint {
         false
     }
 
-    /// Whether [`Endpoint::poll_control`] may return a message.
+    /// Whether a control message waits, so that [`Endpoint::poll_control`] may return one.
     #[must_use]
     pub fn has_control(&self) -> bool {
         !self.outgoing.is_empty() || !self.credits_due.is_empty()
@@ -312,7 +312,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Withdraws the registration of `name`.
+    /// Withdraws the registration of the application name `name`.
     pub fn unregister(&mut self, name: &str) {
         if self.local_names.remove(name) && self.is_up() {
             self.send(Control::Unregister { name });
@@ -324,7 +324,7 @@ impl Endpoint {
         self.peer_names.iter().map(String::as_str)
     }
 
-    /// Whether the peer has registered this name.
+    /// Whether the peer has registered an application under this name.
     pub fn peer_has(&self, name: &str) -> bool {
         self.peer_names.contains(name)
     }

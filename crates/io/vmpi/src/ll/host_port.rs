@@ -45,7 +45,8 @@ impl HostPort {
         either!(self, port => port.on_readable());
     }
 
-    /// Checks whether a QEMU listens or has connected.
+    /// Checks whether a QEMU has started to listen or has connected. The control thread calls it
+    /// about every 100 ms.
     pub fn on_tick(&mut self, now_ns: u64) {
         either!(self, port => port.on_tick(now_ns));
     }

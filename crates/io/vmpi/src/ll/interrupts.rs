@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::VmpiImpl;
 
-/// How a guest notices signals of its host.
+/// How a guest learns of signals of its host: by interrupt or by polling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interrupts {
     /// By an interrupt through VFIO if the guest has an IOMMU and its kernel has vfio-pci;

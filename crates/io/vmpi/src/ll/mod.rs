@@ -214,7 +214,7 @@ impl fmt::Display for DownReason {
 /// Counters of a VMPI device since it was opened: link changes, wake-ups and records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Times that the link came up.
+    /// Times that the link came up since the device was opened.
     pub ups: u64,
     /// Times that the link went down without a fault: restart, silence, detachment.
     pub downs: u64,
@@ -222,7 +222,7 @@ pub struct Stats {
     pub corrupt: u64,
     /// Times that this side gave up the link because the peer broke the protocol above the device.
     pub violations: u64,
-    /// Times that this side woke the peer.
+    /// Times that this side woke the peer, each by a system call.
     pub kicks: u64,
     /// Records that this side read.
     pub records_in: u64,

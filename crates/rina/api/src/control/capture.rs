@@ -20,9 +20,9 @@ pub struct CaptureCreate {
 pub struct CaptureInfo {
     /// Number of the capture, for `/v1/captures/{id}`.
     pub id: u64,
-    /// The IPCP whose packets are captured.
+    /// Name of the IPCP whose packets are captured.
     pub ipcp: LocalName,
-    /// The DIF of that IPCP.
+    /// Name of the DIF of the captured IPCP.
     pub dif: DifName,
     /// Link type of the packets, as pcapng numbers it.
     pub link_type: u16,
@@ -35,7 +35,7 @@ pub struct CaptureInfo {
 /// missed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureEnd {
-    /// Packets that were captured.
+    /// Number of packets that were captured.
     pub packets: u64,
     /// Packets of which no copy was made, because the buffer for copies was full.
     pub missed: u64,

@@ -112,7 +112,7 @@ impl Client {
         self.get("/v1/apps")
     }
 
-    /// `GET /v1/flows`: lists the flows.
+    /// `GET /v1/flows`: lists the flows of the node.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -136,7 +136,7 @@ impl Client {
         self.get("/v1/difs")
     }
 
-    /// `GET /v1/vms`: lists the VM ports.
+    /// `GET /v1/vms`: lists the VM ports of the node.
     ///
     /// # Errors
     /// [`ClientError`].

@@ -41,7 +41,7 @@ pub struct DifCreate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DifExtend {
-    /// The N-1 DIF, of which this system must be a member.
+    /// Name of the N-1 DIF, of which this system must be a member.
     pub over: DifName,
     /// Name of the member to ask in that N-1 DIF. Default: the `via` with which this IPCP was
     /// created, otherwise any member that answers to the DIF's name.
@@ -83,7 +83,7 @@ impl Dialect {
     }
 }
 
-/// Error: the text names no dialect.
+/// Error: this text is not the name of a dialect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("dialect {0:?} is unknown; valid values are native, rlite and irati")]
 pub struct UnknownDialect(pub String);
@@ -120,7 +120,7 @@ pub struct MemberInfo {
     /// Dialect of the DIF.
     #[serde(default)]
     pub dialect: Dialect,
-    /// N-1 DIFs of the member.
+    /// Names of the member's N-1 DIFs.
     pub over: Vec<DifName>,
     /// Whether the IPCP is joining, enrolled, or has left.
     pub state: MemberState,
@@ -136,7 +136,7 @@ pub struct MemberInfo {
     /// intervals.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub is_final: bool,
-    /// Address of the member; `None` while it is not enrolled.
+    /// Address of the member in the DIF; `None` while it is not enrolled.
     #[serde(default)]
     pub address: Option<u64>,
     /// Names of the member's neighbours in the DIF.
@@ -245,7 +245,7 @@ pub struct Catalogue {
 /// A policy that DIFs can use: its component, name, help and parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyInfo {
-    /// The component to which the policy belongs.
+    /// Name of the component to which the policy belongs, such as `routing`.
     pub component: String,
     /// Name of the policy.
     pub name: String,

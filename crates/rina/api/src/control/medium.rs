@@ -34,7 +34,7 @@ pub enum Framing {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerAddress {
-    /// Name of the application.
+    /// Name of the remote application.
     pub name: AppName,
     /// Address as `HOST` or `HOST:PORT`. An IPv6 address with a port is written `[ADDRESS]:PORT`.
     pub address: String,
@@ -44,9 +44,9 @@ pub struct PeerAddress {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FaultSpec {
-    /// Share of SDUs lost, 0 to 1.
+    /// Share of SDUs that the fault layer drops, 0 to 1.
     pub loss: f64,
-    /// Share of SDUs sent twice, 0 to 1.
+    /// Share of SDUs that the fault layer sends twice, 0 to 1.
     pub duplicate: f64,
     /// Share of SDUs that are sent without the delay, so that they overtake others, 0 to 1.
     pub reorder: f64,

@@ -47,7 +47,7 @@ impl<'a> Fragment<'a> {
         drop(self);
     }
 
-    /// Leaves the fragment in the ring, for the next call to receive.
+    /// Leaves the fragment in the ring; the next call that receives returns it again.
     pub fn put_back(self) {
         std::mem::forget(self);
     }

@@ -40,7 +40,7 @@ use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, RequestQueue};
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
 
-/// Everything needed to create the app of a normal IPCP.
+/// The data from which the data plane creates the app of a normal IPCP.
 pub struct NormalBuilder {
     /// The dialects that the program supports, with their layer management.
     pub dialects: Dialects,
@@ -48,7 +48,7 @@ pub struct NormalBuilder {
     pub config: Config,
     /// Toolbox with the cryptography for authentication and SDU protection.
     pub tools: Box<dyn Toolbox + Send>,
-    /// Seed of the IPCP's random number generator.
+    /// Seed of the IPCP's random number generator; the same seed gives the same numbers.
     pub seed: u64,
 }
 

@@ -21,10 +21,10 @@ use crate::error::PolicyError;
 
 /// A policy of congestion control. Windows are in PDUs, since sequence numbers count PDUs.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// Name of the policy in the catalogue.
+    /// Returns the name of the policy in the catalogue.
     fn name(&self) -> &'static str;
 
-    /// Most PDUs that may be in flight now; at least 1.
+    /// Returns the largest number of PDUs that may be in flight now; at least 1.
     fn window(&self) -> u64;
 
     /// Called for each acknowledgement of PDUs that were not acknowledged before.
@@ -47,7 +47,7 @@ pub trait CongestionControl: fmt::Debug + Send {
 pub struct Acked {
     /// Time at which the acknowledgement arrived.
     pub now: Instant,
-    /// Number of PDUs acknowledged for the first time.
+    /// Number of PDUs that this acknowledges for the first time.
     pub count: u64,
     /// Number of PDUs in flight before the acknowledgement.
     pub in_flight: u64,
@@ -117,7 +117,7 @@ pub fn by_name(
     })
 }
 
-/// Descriptions of all policies; the first is the default.
+/// Returns descriptions of all policies of congestion control; the first is the default.
 #[must_use]
 pub fn list() -> &'static [PolicyInfo] {
     LIST

@@ -25,7 +25,7 @@ pub struct AssemblerConfig {
     pub is_reliable: bool,
     /// Whether the assembler hands on the received pieces of an incomplete SDU.
     pub partial_delivery: bool,
-    /// Most bytes of incomplete SDUs that the assembler holds.
+    /// Largest number of bytes of incomplete SDUs that the assembler holds.
     pub bytes_max: usize,
 }
 
@@ -34,7 +34,7 @@ pub struct AssemblerConfig {
 pub struct Piece<P> {
     /// The bytes of the SDU or the piece.
     pub sdu: P,
-    /// Whether a further piece of the same SDU follows.
+    /// Whether a further piece of the same SDU follows in a later call.
     pub more: bool,
 }
 
@@ -74,7 +74,7 @@ impl<P: Payload> Assembler<P> {
         }
     }
 
-    /// Counters since the assembler was created.
+    /// Returns the counters since the assembler was created.
     #[must_use]
     pub fn counters(&self) -> &AssemblerCounters {
         &self.counters

@@ -22,7 +22,7 @@ pub struct DelimiterConfig {
     pub in_order: bool,
     /// Whether the reader gets the SDUs as they were written. `false`: SDUs form a byte stream.
     pub msg_boundaries: bool,
-    /// Whether small SDUs may share a UDF.
+    /// Whether the delimiter may put several small SDUs into one UDF.
     pub concatenation: bool,
 }
 

@@ -76,7 +76,7 @@ impl Delimiting {
         }
     }
 
-    /// Descriptions of all policies; the first is the default.
+    /// Returns descriptions of all policies of delimiting; the first is the default.
     #[must_use]
     pub fn list() -> &'static [PolicyInfo] {
         LIST
@@ -110,10 +110,10 @@ const SCATTERED: u8 = 0xc0;
 const FIRST: u8 = 0x20;
 const LAST: u8 = 0x10;
 
-/// Longest header of a UDF, in bytes.
+/// Length of the longest header of a UDF, in bytes.
 pub const HEADER_MAX: usize = SCATTERED_HEADER;
 
-/// Header of a UDF that holds a whole SDU, in bytes.
+/// Length of the header of a UDF that holds a whole SDU, in bytes.
 pub const WHOLE_HEADER: usize = 1;
 
 const ORDERED_HEADER: usize = 2;

@@ -15,7 +15,7 @@ use crate::api::{FlowKey, N1Port, N1Properties};
 use crate::config::{DifConfig, PolicySpec, QosCube};
 use crate::security::SduProtection;
 
-/// Requests of layer management to data transfer.
+/// The requests that layer management makes to data transfer.
 pub trait DataTransfer {
     /// Sets the DIF's constants, cubes and policies. Called once before everything but `add_n1` and
     /// `send_management` to an N-1 flow. A further call changes what can be changed while the DIF
@@ -24,10 +24,11 @@ pub trait DataTransfer {
     /// The policy or constant that is invalid.
     fn configure(&mut self, now: Instant, config: &DifConfig) -> Result<(), SettingsError>;
 
-    /// Sets the address of this IPCP.
+    /// Sets the address of this IPCP in the DIF, the source of the PDUs that it sends.
     fn set_address(&mut self, address: Address);
 
-    /// Adds an N-1 flow, first for management PDUs only.
+    /// Adds an N-1 flow. At first it carries management PDUs only, until
+    /// [`DataTransfer::set_neighbour`] lists it.
     fn add_n1(&mut self, n1: N1Port, props: &N1Properties);
 
     /// Removes an N-1 flow. Its queued PDUs move to another flow of the same neighbour; without one
@@ -91,13 +92,13 @@ pub trait DataTransfer {
     /// (or, without retransmission control, sent).
     fn finish(&mut self, now: Instant, flow: FlowKey);
 
-    /// Ends the connections of a flow or management channel at once.
+    /// Ends the connections of a flow or a management channel at once; unsent data is lost.
     fn close(&mut self, now: Instant, owner: Owner);
 
     /// Writes a message to a management channel: a reliable connection that layer management owns.
     fn write_channel(&mut self, now: Instant, channel: u32, message: Vec<u8>);
 
-    /// Returns the next event for layer management.
+    /// Returns the next event for layer management; `None` if there is none.
     fn poll(&mut self) -> Option<TransferEvent>;
 
     /// Appends the state and counters of data transfer as RIB objects below `/data-transfer`:
@@ -163,7 +164,7 @@ pub enum Owner {
 /// Parameters of a connection to open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// The flow or channel that the connection serves.
+    /// The flow or management channel that the connection serves.
     pub owner: Owner,
     /// The QoS cube of the connection; EFCP takes its parameters from the cube.
     pub cube: QosCube,

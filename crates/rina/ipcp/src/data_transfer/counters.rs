@@ -4,28 +4,28 @@ use carina_wire::dif::PciError;
 
 use crate::security::Reject;
 
-/// Counters of one IPCP's data transfer. They only grow.
+/// Counters of one IPCP's data transfer since the IPCP was made; they only grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// SDUs (or pieces of SDUs) that flows wrote.
+    /// Number of SDUs, or pieces of SDUs, that flows wrote.
     pub sdus_written: u64,
-    /// SDUs (or pieces) handed to readers.
+    /// Number of SDUs, or pieces of SDUs, handed to readers.
     pub sdus_delivered: u64,
-    /// PDUs that came from N-1 flows.
+    /// Number of PDUs that came from N-1 flows.
     pub pdus_received: u64,
     /// Bytes of the PDUs that came from N-1 flows, protection included.
     pub bytes_received: u64,
-    /// PDUs handed to N-1 flows.
+    /// Number of PDUs handed to N-1 flows.
     pub pdus_sent: u64,
-    /// Bytes of the PDUs handed to N-1 flows, protection included.
+    /// Total bytes of the PDUs handed to N-1 flows, protection included.
     pub bytes_sent: u64,
-    /// PDUs that came from one N-1 flow and were queued for another.
+    /// Number of PDUs that came from one N-1 flow and were queued for another.
     pub pdus_relayed: u64,
     /// PDUs whose source and destination are this IPCP: both applications are at this member.
     pub pdus_looped: u64,
-    /// PDUs whose ECN flag this IPCP set.
+    /// Number of PDUs whose ECN flag this IPCP set.
     pub pdus_marked: u64,
-    /// PDUs that were moved to another N-1 flow because theirs ended.
+    /// Number of PDUs that were moved to another N-1 flow because the first ended.
     pub pdus_moved: u64,
     drops: [u64; DropReason::ALL.len()],
     /// The sum of `drops`, kept because every breath of the engine reads it.
@@ -148,7 +148,7 @@ impl DropReason {
         DropReason::Delimiting,
     ];
 
-    /// The name under which the reason is counted.
+    /// Returns the name under which the reason is counted.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -238,13 +238,13 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Number of PDUs and SDUs dropped for this reason.
+    /// Returns the number of PDUs and SDUs that were dropped for `reason`.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
     }
 
-    /// Number of PDUs and SDUs dropped for any reason.
+    /// Returns the number of PDUs and SDUs that were dropped for any reason.
     #[must_use]
     pub fn dropped_total(&self) -> u64 {
         self.drops_total

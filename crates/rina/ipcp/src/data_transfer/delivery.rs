@@ -48,7 +48,7 @@ impl<P: Payload> DataPath<P> {
         self.loop_back();
     }
 
-    /// True when no SDU waits for the reader of the flow.
+    /// Whether the reader of the flow has got all SDUs that have arrived.
     #[must_use]
     pub fn is_delivered(&self, flow: FlowKey) -> bool {
         self.flow_ios

@@ -26,7 +26,8 @@ const PREFIX: usize = 64;
 const MANAGEMENT_WAITING_MAX: usize = 4096;
 
 impl<P: Payload> DataPath<P> {
-    /// Handles a PDU from an N-1 flow. The PDU is untrusted.
+    /// Processes a PDU that arrived on an N-1 flow: delivers, relays or drops it. The PDU is
+    /// untrusted.
     pub fn on_pdu(&mut self, now: Instant, n1: N1Port, pdu: P) {
         self.rmt.now = now;
         let counters = &mut self.rmt.counters;

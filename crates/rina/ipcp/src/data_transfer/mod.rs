@@ -152,7 +152,7 @@ impl<P: Payload> DataPath<P> {
         DataPath::of_dialect(catalogue, Dialect::Native, seed)
     }
 
-    /// Like [`DataPath::new`], for a DIF of any dialect.
+    /// Like [`DataPath::new`], for a DIF of the given dialect.
     #[must_use]
     pub fn of_dialect(catalogue: Catalogue, dialect: Dialect, seed: u64) -> DataPath<P> {
         let config = DifConfig::of_dialect(dialect);
@@ -355,7 +355,8 @@ impl<P: Payload> DataPath<P> {
         None
     }
 
-    /// The next SDU, or piece of one, whose reader has room for it.
+    /// Returns the next SDU, or piece of an SDU, whose reader has room for it; `None` if there is
+    /// none.
     #[must_use]
     pub fn poll_deliver(&mut self) -> Option<Delivery<P>> {
         while let Some(key) = self.deliverable.front().copied() {

@@ -29,7 +29,7 @@ impl<P: Payload> DataPath<P> {
         self.on_sdus(now, flow, core::iter::once((sdu, more)));
     }
 
-    /// Like [`DataPath::on_sdu`], for several SDUs at once.
+    /// Like [`DataPath::on_sdu`], for several SDUs at once; each comes with its `more`.
     #[inline]
     pub fn on_sdus(&mut self, now: Instant, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
         self.rmt.now = now;

@@ -19,7 +19,7 @@ pub struct Param {
     pub name: &'static str,
     /// Value that the parameter has if the configuration does not set it.
     pub default: &'static str,
-    /// Meaning of the value, with unit and range.
+    /// Meaning of the parameter's value, with unit and range.
     pub help: &'static str,
 }
 
@@ -168,7 +168,7 @@ impl Catalogue {
         self.components.retain(|_, entries| !entries.is_empty());
     }
 
-    /// Names of the components that have policies, sorted.
+    /// Returns the names of the components that have policies, sorted.
     pub fn components(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.components.keys().copied()
     }

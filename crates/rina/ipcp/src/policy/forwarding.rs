@@ -1,6 +1,6 @@
 //! Forwarding policies: choose among several next hops and N-1 flows for a PDU.
 
-/// How PDUs spread over several N-1 flows to the same neighbour.
+/// How the PDUs for a neighbour spread over several N-1 flows to this neighbour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
     /// PDUs of one connection stay on one N-1 flow, in order.
@@ -11,7 +11,7 @@ pub enum Spread {
     LeastQueue,
 }
 
-/// A forwarding policy: chooses a next hop for a PDU.
+/// A forwarding policy: chooses the next hop of a PDU when several are equally good.
 pub trait ForwardingPolicy {
     /// Chooses one of `count` (2 or more) equally good next hops: an index below `count`. `mix` is
     /// a hash of the PDU's addresses and CEP-ids. The result must depend on the arguments only.

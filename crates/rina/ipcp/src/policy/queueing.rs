@@ -9,13 +9,13 @@ use super::Class;
 pub struct Arrival {
     /// Time of the PDU's arrival, on the clock of the IPCP.
     pub now: Instant,
-    /// Length of the PDU in bytes.
+    /// Length of the arriving PDU in bytes.
     pub len: usize,
     /// 32 random bits, drawn for this PDU.
     pub random: u32,
 }
 
-/// What happens to an arriving PDU.
+/// What a queueing policy decides about an arriving PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueDecision {
     /// The PDU is queued.
@@ -109,7 +109,7 @@ pub(crate) struct Red {
     pub share: u32,
     /// Weight of the average: each PDU moves it by 1/2^`shift` of the difference.
     pub shift: u32,
-    /// Queue length at which PDUs are dropped in any case.
+    /// Queue length at which every arriving PDU is dropped, whatever the average.
     pub full: TailDrop,
     /// Average queue length of each class in PDUs, times 2^16.
     averages: alloc::vec::Vec<u64>,

@@ -8,17 +8,17 @@ use carina_wire::dif::QosId;
 /// of a class never overtake each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    /// QoS-id of the cube.
+    /// QoS-id of the class's QoS cube.
     pub qos: QosId,
-    /// Priority of the cube: 0 is the most urgent.
+    /// Priority of the QoS cube: 0 is the most urgent.
     pub priority: u8,
-    /// Weight of the cube: 1 or more.
+    /// Weight of the QoS cube: 1 or more.
     pub weight: u16,
     /// The cube's PDUs may be marked (ECN) instead of being dropped.
     pub ecn: bool,
-    /// Number of waiting PDUs.
+    /// Number of PDUs that wait in the class.
     pub pdus: u32,
-    /// Total bytes of the waiting PDUs.
+    /// Total bytes of the PDUs that wait in the class.
     pub bytes: u64,
     /// Length of the first waiting PDU in bytes; 0 when none waits.
     pub head_len: u32,

@@ -20,9 +20,9 @@ use crate::vm_port::default_dif;
 
 /// The IPCPs, VM ports and members that a configuration asks for.
 pub(super) struct Wishes {
-    /// Shims.
+    /// The shim IPCPs to create.
     pub ipcps: Vec<Spanned<IpcpCreate>>,
-    /// VM ports.
+    /// The VM ports to create.
     pub vms: Vec<Spanned<VmCreate>>,
     /// Members of normal DIFs, in the order in which the node creates them.
     pub members: Vec<Spanned<MemberSpec>>,
@@ -60,7 +60,7 @@ impl Fault {
 /// The IPCPs of a node, as far as they are known before the node creates them.
 #[derive(Default)]
 pub(super) struct World {
-    /// The layer of each IPCP.
+    /// The DIF of each IPCP, and the N-1 DIFs below it.
     pub layers: Vec<Layer>,
     /// Longest SDUs of the DIFs that the node will create.
     pub capacities: BTreeMap<DifName, SduCapacity>,

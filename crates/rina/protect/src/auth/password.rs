@@ -26,7 +26,7 @@ use crate::random::Random;
 pub struct Stretched(pub(super) [u8; 32]);
 
 impl Stretched {
-    /// Derives the key from a password.
+    /// Derives the key from a password; the call takes a few milliseconds.
     pub fn new(password: &[u8]) -> Stretched {
         let mut key = [0; 32];
         let rounds = NonZeroU32::MIN.saturating_add(ROUNDS - 1);

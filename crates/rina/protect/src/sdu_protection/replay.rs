@@ -56,7 +56,7 @@ fn bit(counter: u64) -> u64 {
     1 << (counter % 64)
 }
 
-/// How far counters may arrive out of order.
+/// Largest distance by which the counter of a PDU may lag behind the highest counter received.
 pub const WINDOW: u64 = 1024;
 
 /// One word more than the window, because the newest word is only partly used.

@@ -8,7 +8,7 @@ use carina_netdev::FaultPlan;
 use carina_wire::arp::Dialect;
 use carina_wire::ether::Mac;
 
-/// Configuration of an Ethernet shim.
+/// Configuration of a shim over Ethernet: interface or port, VLAN, and how it resolves names.
 #[derive(Clone, Debug)]
 pub struct EthConfig {
     /// Name of the network interface; empty for a port of a graph without interface.
@@ -19,11 +19,11 @@ pub struct EthConfig {
     pub vlan: u16,
     /// Longest SDU that the shim carries, in bytes; `None` for the MTU of the interface.
     pub mtu: Option<usize>,
-    /// How application names are written in ARP messages.
+    /// Dialect of RINA ARP: how application names are written in ARP messages.
     pub dialect: Dialect,
-    /// How long ARP requests for a name are repeated, in ns.
+    /// How long the shim repeats ARP requests for a name, in ns.
     pub timeout_ns: u64,
-    /// Faults applied to everything that the shim sends.
+    /// Faults that the fault layer applies to everything that the shim sends; `None` for none.
     pub fault: Option<FaultPlan>,
 }
 

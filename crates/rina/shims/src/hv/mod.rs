@@ -87,13 +87,13 @@ pub(crate) struct Hv {
     taps: Taps,
 }
 
-/// Everything needed to create the app of a hypervisor shim.
+/// The data from which the data plane creates the app of a hypervisor shim.
 pub struct HvBuilder {
-    /// Name of the IPCP, with which its counters are labelled.
+    /// Name of the IPCP, which its counters show.
     pub label: String,
-    /// The VMPI device.
+    /// The VMPI device between the VM and its host, already open.
     pub device: Box<dyn VmpiImpl>,
-    /// Side of the device on which this system is: host or guest.
+    /// Which side this system is: host or guest.
     pub side: Side,
     /// Name of this system, for the hello message to the peer.
     pub name: String,

@@ -30,7 +30,7 @@ use crate::error::ShimError;
 use crate::flow_table::FlowTable;
 use crate::udp::UDP_PORT;
 
-/// Configuration of a TCP shim.
+/// Configuration of a shim over TCP: addresses and framing.
 #[derive(Clone, Debug)]
 pub struct TcpConfig {
     /// The local address and port on which the shim listens.
@@ -40,7 +40,7 @@ pub struct TcpConfig {
     /// Addresses of peer applications, as `HOST` or `HOST:PORT` (default port: 3359). The shim
     /// looks up other names in `/etc/hosts` and DNS.
     pub peers: Vec<(AppName, String)>,
-    /// How long a connection may take to become a flow, in ns.
+    /// How long a connection may take to become a flow before the shim closes it, in ns.
     pub timeout_ns: u64,
 }
 

@@ -28,7 +28,7 @@ pub enum UdpFraming {
     Rlite,
 }
 
-/// Configuration of a UDP shim.
+/// Configuration of a shim over UDP: addresses, framing and faults.
 #[derive(Clone, Debug)]
 pub struct UdpConfig {
     /// The local address and port on which the shim receives.
@@ -40,9 +40,9 @@ pub struct UdpConfig {
     pub peers: Vec<(AppName, String)>,
     /// Longest SDU that the shim carries, in bytes.
     pub sdu_max: usize,
-    /// How long a flow request is repeated, in ns.
+    /// How long the shim repeats a flow request without an answer, in ns.
     pub timeout_ns: u64,
-    /// Faults applied to everything that the shim sends.
+    /// Faults that the fault layer applies to everything that the shim sends; `None` for none.
     pub fault: Option<FaultPlan>,
 }
 

@@ -20,11 +20,11 @@ pub struct Encapsulation {
     /// Ethertype of the payload. `None` for a frame of IEEE 802.3, whose header has a length
     /// instead.
     pub ethertype: Option<u16>,
-    /// MAC address of the sender, if the header has one.
+    /// MAC address of the sender, if the captured header has one.
     pub source: Option<Mac>,
     /// Whether the packet was sent to all stations.
     pub is_broadcast: bool,
-    /// Length of the header in bytes.
+    /// Length of the captured header in bytes.
     pub bytes: usize,
 }
 
@@ -32,11 +32,11 @@ pub struct Encapsulation {
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stations {
-    /// Destination address of packets to a single station.
+    /// Destination address of the frames of packets that were sent to a single station.
     pub destination: Mac,
     /// Source address of the frames.
     pub source: Mac,
-    /// The VLAN of the frame, if any.
+    /// VLAN id of the frames; `None` for untagged frames.
     pub vlan: Option<u16>,
 }
 

@@ -41,7 +41,7 @@ impl core::error::Error for NoFrame {}
 pub struct Skipped(BTreeMap<NoFrame, u64>);
 
 impl Skipped {
-    /// Counts one packet with this reason.
+    /// Counts one packet that cannot be converted for this reason.
     pub fn count(&mut self, reason: NoFrame) {
         *self.0.entry(reason).or_default() += 1;
     }

@@ -38,7 +38,7 @@ pub struct RelayHeader {
     pub src_cep: CepId,
     /// How many more relays the PDU may pass, at most 255. Dialects without hop limit have 255.
     pub hop_limit: u8,
-    /// Whether an earlier relay marked congestion.
+    /// Whether an earlier relay marked congestion (ECN).
     pub ecn: bool,
     /// Length of the PDU in bytes including the header, as the header states it. Not yet compared
     /// with the number of received bytes.

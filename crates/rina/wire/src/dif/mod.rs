@@ -37,7 +37,7 @@ pub struct CepId(pub u32);
 pub struct QosId(pub u16);
 
 impl Address {
-    /// The value 0, which is not an address.
+    /// The value 0, which is no member's address.
     pub const NONE: Address = Address(0);
 }
 
@@ -144,7 +144,7 @@ impl Default for Widths {
 /// How a DIF encodes its PDUs: a dialect, and the widths of the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Syntax {
-    /// The dialect, which determines the order of fields.
+    /// The dialect, which determines order and byte order of the fields.
     pub dialect: Dialect,
     /// The widths of the fields.
     pub widths: Widths,

@@ -129,5 +129,5 @@ impl Sack {
     }
 }
 
-/// Most ranges in one acknowledgement.
+/// Largest number of ranges in one acknowledgement.
 pub const SACK_RANGES_MAX: usize = 6;

@@ -87,7 +87,7 @@ impl Syntax {
         8 * u32::from(self.widths.ctrl_seq)
     }
 
-    /// Longest PDU that the length field can express, in bytes.
+    /// Returns the length of the longest PDU that the length field can express, in bytes.
     #[must_use]
     pub fn pdu_bytes_max(&self) -> usize {
         match self.widths.length {

@@ -74,7 +74,7 @@ pub struct Hello<'a> {
     pub channels_max: u16,
     /// Longest bundle that the sender accepts, in bytes without the header; 0 if it accepts none.
     pub bundle_bytes_max: u32,
-    /// Name of the sending system.
+    /// Name of the system that sends the message.
     pub name: &'a str,
 }
 

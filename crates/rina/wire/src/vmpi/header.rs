@@ -17,7 +17,7 @@ use super::HEADER_BYTES;
 pub struct Channel(u16);
 
 impl Channel {
-    /// The channel that carries control messages.
+    /// Channel 0, which carries control messages.
     pub const CONTROL: Channel = Channel(0);
 
     /// Returns the channel with this number.
@@ -30,7 +30,7 @@ impl Channel {
         self.0
     }
 
-    /// Whether this is channel 0.
+    /// Whether this is channel 0, which carries control messages.
     pub const fn is_control(self) -> bool {
         self.0 == 0
     }
@@ -89,7 +89,7 @@ pub struct BundleHeader {
     pub channel: Channel,
 }
 
-/// Bytes of the header in front of a bundle.
+/// Length in bytes of the header in front of a bundle.
 pub const BUNDLE_HEADER_BYTES: usize = 8;
 
 const BUNDLE: u32 = 1 << 30;

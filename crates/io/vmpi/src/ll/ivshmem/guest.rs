@@ -20,7 +20,7 @@ use crate::ll::layout::Layout;
 use crate::ll::station::Half;
 use crate::ll::{HEARTBEAT_NS, VmpiImpl};
 
-/// Opens ivshmem devices in a guest.
+/// Opens the ivshmem devices of a guest for the data plane.
 #[derive(Debug)]
 pub struct GuestDevice;
 

@@ -81,7 +81,7 @@ impl HostPort {
         back_end(Arc::clone(&self.port), self.layout.capacity())
     }
 
-    /// Handles the end of the QEMU process.
+    /// Handles the event that the QEMU process has ended.
     pub fn on_readable(&mut self) {
         let mut ready: Vec<Ready> = Vec::new();
         if self.epoll.wait(&mut ready, Some(0)).is_ok() && !ready.is_empty() {
@@ -89,7 +89,7 @@ impl HostPort {
         }
     }
 
-    /// Checks whether a QEMU is connected.
+    /// Checks whether a QEMU is connected. The control thread calls it about every 100 ms.
     pub fn on_tick(&mut self, _now_ns: u64) {
         if let Some(state) = self.state {
             if self.pidfd.is_none() && !state.qemu.is_running() {
