@@ -51,7 +51,8 @@ pub(crate) struct BridgeArgs {
     /// Largest number of flows carried at the same time; further ones are refused
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     flows_max: usize,
-    /// Exit when the first flow has ended [default: forward until stopped]
+    /// Exit when a flow has ended and no other flow is open or requested [default: forward until
+    /// stopped]
     #[arg(long)]
     once: bool,
 }

@@ -44,7 +44,7 @@ pub(crate) struct Supervisor {
     pub ended: Sender<Ended>,
     /// Signalled after a report is in the channel.
     pub doorbell: Arc<EventFd>,
-    /// True when all directions have to end; [`Supervisor::stop`] sets it.
+    /// True when all directions have to end; the method `stop` sets it.
     pub stop: Arc<AtomicBool>,
 }
 

@@ -7,7 +7,7 @@ use carina_client::{Error, FlowReceiver, FlowSender, PortId};
 use carina_measure::traffic::SDU_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What one direction has carried.
+/// How many SDUs and bytes one direction of a pair of flows has carried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Number of SDUs sent on.

@@ -17,7 +17,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::report::{print_json, print_line};
 
-/// Outcome of the write at one member.
+/// The outcome at one member: whether it accepted the write, and why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Row {
     member: String,

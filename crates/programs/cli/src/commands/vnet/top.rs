@@ -25,7 +25,7 @@ pub(crate) struct LinkTopArgs {
     operator: OperatorArgs,
 }
 
-/// Shows live rates.
+/// Shows live rates of the links of a network, from this host's agent or from a VNO.
 ///
 /// # Errors
 /// There is no such network.

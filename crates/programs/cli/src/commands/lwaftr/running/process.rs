@@ -89,7 +89,8 @@ impl<'a> Process<'a> {
         self.has_ended
     }
 
-    /// Runs for the duration `time`, or until `bell` is signalled.
+    /// Blocks for the duration `time`, or until `bell` is signalled, while the AFTR forwards
+    /// packets.
     pub(super) fn run_until(&mut self, bell: &EventFd, time: Duration) -> Result<(), Failure> {
         self.runner
             .run_until(bell, time)
@@ -205,7 +206,7 @@ impl<'a> Process<'a> {
         configured
     }
 
-    /// The counters that a path names, as text.
+    /// The AFTR's counters that a path names, such as `/softwire-state/in-ipv4-packets`, as text.
     fn state(&self, path: &ConfigPath) -> Result<String, Failure> {
         let readings = counter_file::read(&self.counters).attempt("reading counters")?;
         let names = Counters::names();
