@@ -4,13 +4,13 @@
 //! |---|---|
 //! | `connect`, `bind`, `listen`, `accept`, `accept4` | always |
 //! | `getsockname`, `getpeername` | always |
-//! | `setsockopt`, `getsockopt` | the option is one that a flow answers otherwise than a socket |
+//! | `setsockopt`, `getsockopt` | a flow answers the option differently from an `AF_UNIX` socket |
 //! | `sendto`, `sendmsg` | `MSG_FASTOPEN` is set |
 //! | `io_uring_setup`, x32, other architectures | never: the call fails with `ENOSYS` |
 //! | all others | never |
 //!
-//! For a call that it lets pass whatever the arguments, the kernel finds that out once, when the
-//! filter is installed, and does not run the filter again.
+//! Calls that pass whatever their arguments cost nothing: the kernel finds them when the filter is
+//! installed, and does not run the filter for them.
 
 use libc::{c_int, c_long, sock_filter};
 
@@ -40,7 +40,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// The call with this number; `None` for one that the filter does not stop.
+    /// Returns the call with this number; `None` for a call that the filter does not stop.
     pub(crate) fn of(number: c_int) -> Option<Call> {
         let number = c_long::from(number);
         CALLS
@@ -50,7 +50,7 @@ impl Call {
     }
 }
 
-/// The calls with their numbers on this processor.
+/// The stopped calls, each with its number on this processor.
 const CALLS: [(c_long, Call); 11] = [
     (libc::SYS_connect, Call::Connect),
     (libc::SYS_bind, Call::Bind),
@@ -65,10 +65,11 @@ const CALLS: [(c_long, Call); 11] = [
     (libc::SYS_sendmsg, Call::FastOpen),
 ];
 
-/// Levels all of whose options stop: an `AF_UNIX` socket has none of them.
+/// Levels of socket options whose options are all stopped, because an `AF_UNIX` socket has none of
+/// them.
 const LEVELS: [c_int; 3] = [libc::IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6];
 
-/// Options of `SOL_SOCKET` that stop when they are read.
+/// Options of `SOL_SOCKET` for which `getsockopt` is stopped.
 const READ: [c_int; 6] = [
     libc::SO_REUSEPORT,
     libc::SO_ERROR,
@@ -78,7 +79,7 @@ const READ: [c_int; 6] = [
     libc::SO_ACCEPTCONN,
 ];
 
-/// Options of `SOL_SOCKET` that stop when they are set.
+/// Options of `SOL_SOCKET` for which `setsockopt` is stopped.
 const SET: [c_int; 2] = [libc::SO_REUSEPORT, libc::SO_INCOMING_CPU];
 
 /// A seccomp filter, in the form in which the kernel takes it.
@@ -136,7 +137,7 @@ impl Filter {
     }
 }
 
-/// A place in the program that instructions before it jump to.
+/// A place in the program to which earlier instructions jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     SetOption,
@@ -213,14 +214,14 @@ impl Program {
     }
 }
 
-/// Where `struct seccomp_data` has the number of the call.
+/// Offset of the call's number in `struct seccomp_data`.
 const NUMBER_AT: u32 = 0;
 
-/// Where `struct seccomp_data` has the architecture.
+/// Offset of the architecture in `struct seccomp_data`.
 const ARCHITECTURE_AT: u32 = 4;
 
-/// Where `struct seccomp_data` has the lower half of an argument: all that the kernel reads of an
-/// `int`.
+/// Returns the offset in `struct seccomp_data` of the lower half of an argument, which is all that
+/// the kernel reads of an `int`.
 const fn argument_at(index: u32) -> u32 {
     16 + 8 * index
 }
@@ -245,7 +246,7 @@ mod tests {
     const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
     const NO_SUCH_CALL: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
 
-    /// Runs the filter as the kernel does.
+    /// Interprets the filter as the kernel does. Returns the filter's result for a call.
     fn verdict(architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
         let mut data = [number.to_ne_bytes(), architecture.to_ne_bytes()].concat();
         data.extend([0; 8]);

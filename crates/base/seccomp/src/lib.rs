@@ -1,4 +1,5 @@
-//! Socket calls of other programs: the kernel stops a program at a call and asks a supervisor.
+//! Lets a supervisor carry out the socket calls of other programs: the kernel stops a program at
+//! such a call and notifies the supervisor.
 //!
 //! ```text
 //!  program -- connect(3, ...) --> kernel: filter --> notification --> Listener::next
@@ -6,7 +7,7 @@
 //!     +------- result, new descriptor <----- Listener::answer, add <-----+  (Listener::descriptor)
 //! ```
 //!
-//! - [`filter`] is the program for the kernel that says which calls stop.
+//! - [`filter`] is the program for the kernel that decides which calls are stopped.
 //! - [`spawn`] starts a command with it.
 //! - [`Listener`] receives notifications and answers them.
 //!

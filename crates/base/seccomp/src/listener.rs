@@ -1,4 +1,4 @@
-//! Notifications: received, checked and answered.
+//! Notifications of stopped calls: receives, checks and answers them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -31,7 +31,7 @@ pub struct Notification {
 pub struct Listener(OwnedFd);
 
 impl Listener {
-    /// Takes the descriptor that the kernel gave with the filter.
+    /// Takes ownership of the descriptor that the kernel returned for the filter.
     pub(crate) fn new(descriptor: OwnedFd) -> Listener {
         // Linux before 6.6 has no such flag, and wakes as for any other event.
         // SAFETY: the kernel takes a number.
@@ -213,7 +213,7 @@ impl AsFd for Listener {
     }
 }
 
-/// The process of a thread.
+/// Returns the process to which a thread belongs.
 fn process_of(thread: Pid) -> Result<Pid, Errno> {
     let path = format!("/proc/{}/status", thread.as_raw_nonzero());
     let status = std::fs::read_to_string(path).map_err(|_| Errno::NOENT)?;
@@ -226,7 +226,7 @@ fn open_flags(cloexec: bool) -> u32 {
     if cloexec { libc::O_CLOEXEC as u32 } else { 0 }
 }
 
-/// The result of a call that gives -1 and `errno`.
+/// Converts the result of a C function that returns -1 and sets `errno`.
 pub(crate) fn outcome(result: c_int) -> Result<(), Errno> {
     if result >= 0 {
         return Ok(());
@@ -275,7 +275,8 @@ struct Addition {
     new_flags: u32,
 }
 
-/// A request as `_IOC` of `asm-generic/ioctl.h` composes it, of `SECCOMP_IOC_MAGIC`.
+/// Composes the number of an ioctl request of `SECCOMP_IOC_MAGIC`, as `_IOC` of
+/// `asm-generic/ioctl.h` does.
 const fn request(direction: u32, number: u32, bytes: usize) -> c_ulong {
     (direction << 30 | (bytes as u32) << 16 | (b'!' as u32) << 8 | number) as c_ulong
 }
@@ -288,8 +289,8 @@ const ID_VALID: c_ulong = request(WRITE, 2, size_of::<u64>());
 const ADD: c_ulong = request(WRITE, 3, size_of::<Addition>());
 const SET_FLAGS: c_ulong = request(WRITE, 4, size_of::<u64>());
 
-/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the supervisor runs on the processor of the program, which
-/// waits for it anyway.
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the kernel runs the supervisor on the processor of the
+/// program, which waits for the answer anyway.
 const SYNC_WAKE_UP: c_ulong = 1;
 
 /// `PIDFD_THREAD`.

@@ -1,4 +1,4 @@
-//! A command that starts with a filter.
+//! Starts a command under a filter.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -115,7 +115,7 @@ fn check_kernel() -> Result<(), StartError> {
     }
 }
 
-/// Installs the filter in this thread.
+/// Installs the filter in the calling thread. Returns the descriptor for notifications.
 fn install(filter: &Filter) -> Result<OwnedFd, Errno> {
     match install_once(filter) {
         Err(Errno::ACCESS) => {
@@ -145,7 +145,8 @@ fn install_once(filter: &Filter) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(listener as c_int) })
 }
 
-/// The first Linux whose `SECCOMP_IOCTL_NOTIF_ADDFD` answers as well (`SECCOMP_ADDFD_FLAG_SEND`).
+/// The first version of Linux in which `SECCOMP_IOCTL_NOTIF_ADDFD` can also answer the call
+/// (`SECCOMP_ADDFD_FLAG_SEND`).
 const VERSION_MIN: (u32, u32) = (5, 14);
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Parses the lines of the serial port. Invalid lines are skipped.
+//! Parses the lines that arrive on the serial port. Invalid lines are skipped.
 
 use crate::base64;
 
-/// A line from the host.
+/// A line that the host has sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// `PING id`: answer with `PONG id`.
@@ -11,13 +11,15 @@ pub(crate) enum Line {
     Text(String, Vec<u8>),
     /// `RUN id`: run the command.
     Run(String),
-    /// `ABLE id`: is answered by `ABLE id stream`. Agents of earlier versions do not answer.
+    /// `ABLE id`: asks what the agent supports. The agent answers `ABLE id stream`; agents of
+    /// earlier versions do not answer.
     Able(String),
-    /// `STREAM id BYTES`: run it, and send its output as it comes, so many bytes at first.
+    /// `STREAM id BYTES`: run the command and send its output while it runs, at first so many
+    /// bytes.
     Stream(String, u64),
-    /// `MORE id BYTES`: send so many bytes more.
+    /// `MORE id BYTES`: send so many further bytes of the command's output.
     More(String, u64),
-    /// `KILL id`: end it.
+    /// `KILL id`: end the command.
     Kill(String),
 }
 
@@ -105,7 +107,8 @@ pub(crate) fn answer(id: &str, status: i32, output: &[u8], error: &[u8]) -> Stri
     format!("\nBEGIN {id} {status}\n{output}ERROR {id}\n{error}END {id}\n")
 }
 
-/// A piece of the output of a command, at most [`PIECE_BYTES`] long. `verb` is `OUT` or `ERR`.
+/// Encodes a piece of a command's output, of at most [`PIECE_BYTES`] bytes, as a line. `verb` is
+/// `OUT` or `ERR`.
 pub(crate) fn piece(verb: &str, id: &str, bytes: &[u8]) -> String {
     let mut line = String::with_capacity(bytes.len() / 3 * 4 + 96);
     line.push_str(verb);
@@ -117,7 +120,7 @@ pub(crate) fn piece(verb: &str, id: &str, bytes: &[u8]) -> String {
     line
 }
 
-/// The line of an output that consists of one line of plain characters; otherwise `None`.
+/// Returns the line of an output that consists of one line of plain characters; otherwise `None`.
 fn plain(output: &[u8]) -> Option<&str> {
     let line = output.strip_suffix(b"\n")?;
     let is_plain =
@@ -130,8 +133,8 @@ const LINE_BYTES_MAX: usize = 8192;
 const ID_BYTES_MAX: usize = 64;
 /// Longest plain line sent, in bytes. The host accepts lines of 4096 bytes.
 const PLAIN_BYTES_MAX: usize = 1000;
-/// Bytes of a piece of output: with the verb and the id, its line stays below the 4096 bytes that
-/// the host takes.
+/// Largest number of bytes in a piece of output. With the verb and the id, its line then stays
+/// below the 4096 bytes that the host accepts.
 pub(crate) const PIECE_BYTES: usize = 2400;
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! The shell that runs commands of the host.
+//! Runs commands of the host in a shell.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
-/// A shell that runs a script, and the file of one that is too long for an argument.
+/// A shell that runs a script. A script that is too long for an argument is in a file, which is
+/// removed afterwards.
 pub(crate) struct Shell {
     pub command: Command,
     file: Option<String>,
@@ -41,13 +42,15 @@ pub(crate) fn shell_of(id: &str, script: &str) -> std::io::Result<Shell> {
     })
 }
 
-/// The status of a command as a shell gives it: 128 plus a signal that has ended it.
+/// Returns the status of a command as a shell reports it: 128 plus the number of the signal that
+/// ended it.
 pub(crate) fn status_of(status: ExitStatus) -> i32 {
     let by_signal = || 128 + status.signal().unwrap_or_default();
     status.code().unwrap_or_else(by_signal)
 }
 
-/// Where files of commands are.
+/// Directory for the files of commands.
 pub(crate) const DIRECTORY: &str = "/run/agent";
-/// An argument of a program has at most 128 KiB (execve(2)).
+/// Longest script that is passed as an argument, in bytes. An argument may have at most 128 KiB
+/// (execve(2)).
 const ARGUMENT_BYTES_MAX: usize = 100 << 10;

@@ -1,10 +1,11 @@
-//! Commands whose output goes to the host as it comes.
+//! Streams the output of commands to the host while they run.
 //!
-//! The host grants each command a number of bytes, and more of them as its own reader takes what
-//! has come. Without a grant the agent does not read the command's outputs, so that the command
-//! waits when their pipes are full: a command has no more than these two pipes of the guest's
-//! memory. While it waits, the host sends `PING` with the command's id. A command of which the host
-//! says nothing for [`LEASE`] is killed: the process that waited for it has been killed.
+//! The host grants each command a number of bytes, and further bytes when the reader at the host
+//! has taken the earlier ones. Without a grant the agent does not read the command's outputs. The
+//! command then waits when the two pipes of its outputs are full, so it occupies no more memory of
+//! the guest than these pipes. While the host waits for the command, it sends `PING` with the
+//! command's id. If the host is silent about a command for [`LEASE`], the process at the host that
+//! waited for the command has been killed, and the agent kills the command.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,25 +20,26 @@ use crate::port::{PIECE_BYTES, piece};
 use crate::shell::{Shell, status_of};
 use crate::system;
 
-/// All commands that stream, by their ids.
+/// All commands whose output is streamed, by their ids.
 #[derive(Default)]
 pub(crate) struct Streams(Mutex<BTreeMap<String, Arc<Stream>>>);
 
-/// What the host says of one of them.
+/// What the host has granted and requested for one command.
 pub(crate) struct Stream {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 struct State {
-    /// Bytes that may be sent.
+    /// Number of bytes of output that may still be sent.
     credit: u64,
     heard_at: Instant,
     is_killed: bool,
 }
 
 impl Streams {
-    /// Notes a command; none if one has its id already.
+    /// Adds a command that may send `credit` bytes. Returns `None` if a command has this id
+    /// already.
     pub(crate) fn begin(&self, id: &str, credit: u64) -> Option<Arc<Stream>> {
         let mut all = lock(&self.0);
         if all.contains_key(id) {
@@ -55,24 +57,24 @@ impl Streams {
         Some(stream)
     }
 
-    /// Notes that the host still waits for a command, if it is one that streams.
+    /// Notes that the host still waits for a command.
     pub(crate) fn hear(&self, id: &str) {
         self.change(id, |_| {});
     }
 
-    /// Lets a command send so many bytes more.
+    /// Lets a command send `bytes` further bytes, up to [`CREDIT_MAX`] in total.
     pub(crate) fn allow(&self, id: &str, bytes: u64) {
         self.change(id, |state| {
             state.credit = state.credit.saturating_add(bytes).min(CREDIT_MAX);
         });
     }
 
-    /// Has a command end.
+    /// Requests the end of a command: it is killed.
     pub(crate) fn end(&self, id: &str) {
         self.change(id, |state| state.is_killed = true);
     }
 
-    /// Forgets a command that has ended.
+    /// Removes a command that has ended.
     pub(crate) fn forget(&self, id: &str) {
         lock(&self.0).remove(id);
     }
@@ -89,13 +91,14 @@ impl Streams {
 }
 
 impl Stream {
-    /// Whether the command is to end.
+    /// Whether the command must end: the host has killed it, or has not been heard from for
+    /// [`LEASE`].
     fn is_over(&self) -> bool {
         let state = lock(&self.state);
         state.is_killed || state.heard_at.elapsed() > LEASE
     }
 
-    /// How many bytes may be sent now; waits a little where no byte may.
+    /// Returns how many bytes may be sent now. If none, waits up to [`LOOK`] for a grant.
     fn credit(&self) -> u64 {
         let has_none = |state: &mut State| state.credit == 0 && !state.is_killed;
         let state = lock(&self.state);
@@ -108,7 +111,7 @@ impl Stream {
     }
 }
 
-/// Runs a shell to its end and says its outputs in pieces; its exit status.
+/// Runs a shell to its end and passes its output to `say` in pieces. Returns its exit status.
 pub(crate) fn run(
     id: &str,
     shell: std::io::Result<Shell>,
@@ -142,8 +145,8 @@ fn relay(id: &str, mut child: Child, stream: &Stream, say: &impl Fn(&str)) -> st
     ];
     let mut buffer = [0; PIECE_BYTES];
     let mut pause = PAUSE_MIN;
-    // Once it has ended: what it has written and was not said yet. What a process in the background
-    // writes after that comes behind.
+    // After the command has ended: bytes that it had written and that were not sent yet. What a
+    // background process writes later is not sent.
     let mut left: Option<[usize; 2]> = None;
     let status = loop {
         let ended = child.try_wait()?;
@@ -201,28 +204,29 @@ fn relay(id: &str, mut child: Child, stream: &Stream, say: &impl Fn(&str)) -> st
             }
         }
     };
-    // What it has left in the background does not fail when it writes.
+    // The pipes are still read, so that background processes of the command can write.
     files.into_iter().flatten().for_each(discard);
     Ok(status_of(status))
 }
 
-/// Reads a file to its end on a thread of its own.
+/// Reads and discards a file to its end, in a thread of its own.
 fn discard(mut file: File) {
     let thread = std::thread::Builder::new().stack_size(DISCARD_STACK_BYTES);
-    // Without a thread it is closed, and what writes there ends.
+    // Without a thread the file is closed, and a process that writes to it ends.
     let _ = thread.spawn(move || std::io::copy(&mut file, &mut std::io::sink()));
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half done by a thread that panics; that ends the agent anyway.
+    // A thread that panics leaves no change half done, and its panic ends the agent anyway.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long the host may say nothing of a command. It sends a ping every ten seconds.
+/// Longest time for which the host may be silent about a command. The host sends a ping every ten
+/// seconds.
 const LEASE: Duration = Duration::from_secs(60);
-/// Bytes that may be on their way to the host at most.
+/// Largest number of bytes that a command may be allowed to send.
 const CREDIT_MAX: u64 = 1 << 20;
-/// Between two looks at whether a command has ended, or is to end.
+/// Time between two checks whether a command has ended or must end.
 const LOOK: Duration = Duration::from_millis(LOOK_MS as u64);
 const LOOK_MS: i32 = 100;
 const PAUSE_MIN: Duration = Duration::from_millis(1);

@@ -129,8 +129,8 @@ struct PollFile {
     returned: i16,
 }
 
-/// Waits until one of two files can be read, or its other end is closed, for at most so many ms;
-/// says of each whether that is so. A file that is `None` is not waited for.
+/// Waits until one of two files is readable or its other end is closed, at most `timeout_ms`.
+/// Returns for each file whether that is so. A file that is `None` is not waited for.
 pub(crate) fn readable(files: [Option<BorrowedFd<'_>>; 2], timeout_ms: c_int) -> Result<[bool; 2]> {
     // The kernel passes over negative descriptors.
     let mut polled = files.map(|file| PollFile {
@@ -145,7 +145,7 @@ pub(crate) fn readable(files: [Option<BorrowedFd<'_>>; 2], timeout_ms: c_int) ->
     }
 }
 
-/// How many bytes wait in a pipe.
+/// Returns the number of bytes that wait in a pipe.
 pub(crate) fn unread(file: BorrowedFd<'_>) -> usize {
     let mut bytes: c_int = 0;
     // SAFETY: the kernel writes an `int` (FIONREAD), which lives until the call returns.
@@ -215,7 +215,7 @@ pub(crate) fn in_child(act: impl FnOnce()) -> Result<c_int> {
     Ok(child)
 }
 
-/// The process id of a child that has ended, if there is one.
+/// Returns the process id of a child that has ended, if there is one; does not wait.
 ///
 /// # Errors
 /// There are no children.

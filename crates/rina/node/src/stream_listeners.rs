@@ -1,7 +1,8 @@
-//! Registrations that take every flow as a byte stream: listening sockets of programs.
+//! Registrations for which the node accepts every flow as a byte stream, without asking: the
+//! listening sockets of wrapped programs.
 //!
-//! The node accepts a flow by itself and sends it on the registration, as one message with its
-//! descriptor. Processes that share the registration's descriptor share its flows.
+//! The node accepts each flow and sends it on the registration's connection, as one message with
+//! the flow's descriptor. Processes that share the registration's descriptor share its flows.
 //!
 //! ```text
 //!             listen                       a flow comes
@@ -11,9 +12,9 @@
 //!   refused              refused
 //! ```
 //!
-//! Registrations that are shared (`SO_REUSEPORT`) stand in one group: the first, the leader, is
-//! registered in the DIFs; each gets flows in turn. When the leader ends, the next one takes its
-//! place.
+//! Shared registrations (`SO_REUSEPORT`) of one name form a group. Only the first, the leader, is
+//! registered in the DIFs; all get flows in turn. When the leader ends, the next registration of
+//! the group becomes the leader.
 
 use std::os::fd::AsFd;
 
@@ -30,10 +31,10 @@ use crate::incoming_flows::IncomingError;
 use crate::ipcps::Registrant;
 
 impl Core {
-    /// Has a registration accept flows from now on.
+    /// Makes a registration accept flows from now on.
     ///
     /// # Errors
-    /// The registration is asked about each flow instead.
+    /// The registration is not one that accepts flows as streams.
     pub(crate) fn listen(&mut self, id: ConnectionId) -> Result<(), ErrorBody> {
         let app = self.connections.app_mut(id);
         let Some(listener) = app.and_then(|app| app.listener.as_mut()) else {
@@ -45,8 +46,8 @@ impl Core {
         Ok(())
     }
 
-    /// Puts a new shared registration into the group of the one that has its name. False when that
-    /// is not shared, is another user's, or is for another DIF.
+    /// Adds a new shared registration to the group of the registration that has its name. Returns
+    /// false if that one is not shared, belongs to another user, or is for another DIF.
     pub(crate) fn join_group(
         &mut self,
         leader: ConnectionId,
@@ -74,8 +75,8 @@ impl Core {
         }
     }
 
-    /// Gives what a leader has to the next of its group. Returns the registration when the group
-    /// has no other.
+    /// Passes the leadership of a group to its next registration, when the leader `app` ends.
+    /// Returns `app` if the group has no other registration.
     pub(crate) fn pass_on(&mut self, app: App) -> Option<App> {
         let Some(listener) = app.listener.clone() else {
             return Some(app);
@@ -100,7 +101,7 @@ impl Core {
         None
     }
 
-    /// Accepts a flow for a registration that takes streams.
+    /// Accepts a flow for a registration of the group of `leader`, without asking the application.
     pub(crate) fn accept_stream(
         &mut self,
         leader: ConnectionId,
@@ -130,7 +131,8 @@ impl Core {
         })
     }
 
-    /// The registration of a group that gets the next flow.
+    /// Chooses the registration of a group that gets the next flow: in turn, among those that
+    /// listen and have room.
     fn next_listener(
         &mut self,
         leader: ConnectionId,
@@ -174,8 +176,8 @@ impl Core {
     }
 }
 
-/// Whether the registration takes one more message. A program that does not read is not
-/// disconnected, as others are: its listening socket would be gone.
+/// Whether the registration's socket has room for one more message. The node does not disconnect a
+/// program that does not read, because that would close the program's listening socket.
 fn has_room(connection: &Connection) -> bool {
     let socket = connection.socket.as_fd();
     match (unread_bytes(socket), socket_send_buffer_size(socket)) {
@@ -184,6 +186,6 @@ fn has_room(connection: &Connection) -> bool {
     }
 }
 
-/// Most bytes that one message `flow` takes of the socket's send buffer: two names and a DIF of 255
-/// bytes each, with each byte escaped, and the kernel's own data for a message.
+/// Largest number of bytes that one message `flow` occupies in the socket's send buffer: two names
+/// and a DIF of 255 bytes each, with each byte escaped, and the kernel's own data for a message.
 const FLOW_MESSAGE_BYTES: usize = 8 << 10;

@@ -16,14 +16,14 @@ const BODY_BYTES: usize = 64 << 10;
 const LINE_BYTES_MAX: u64 = 8192;
 const HEADERS_MAX: usize = 64;
 
-/// A body that is being read.
+/// A body that is being read, with the bytes that remain.
 struct Body<'a, R> {
     reader: &'a mut R,
     framing: Framing,
 }
 
-/// How the reader finds the end of a body, by its length, in chunks, or by the end of the
-/// connection, and what of it is still to come.
+/// How the reader finds the end of a body: by its length, in chunks, or by the end of the
+/// connection. Also counts the bytes that remain.
 #[derive(Clone, Copy)]
 enum Framing {
     Length(u64),
@@ -34,12 +34,12 @@ enum Framing {
 #[derive(Clone, Copy)]
 enum Chunk {
     First,
-    /// So many bytes of it are to come.
+    /// Inside a chunk, of which this many bytes remain.
     Within(u64),
     Last,
 }
 
-/// The head of an answer.
+/// The status and the headers of an answer, as far as the reader needs them.
 struct Head {
     status: u16,
     framing: Framing,
