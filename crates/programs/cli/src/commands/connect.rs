@@ -17,8 +17,9 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal_saying};
 use crate::report::{print_bytes, print_json, print_line};
 
-/// Make an application of a DIF reachable by a TCP, UDP or Unix socket of this system; each
-/// connection to the socket becomes a flow to the application
+/// Make an application of a DIF reachable by a TCP, UDP or Unix socket of this system
+///
+/// Each connection to the socket becomes a flow to the application.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina connect ssh.vm1 --tcp 127.0.0.1:2222\n  carina connect \

@@ -14,8 +14,9 @@ use crate::failure::{Attempt, Failure, Outcome};
 use crate::interrupt::TAKING_SIGNALS;
 use crate::report::{print_json, print_line};
 
-/// Make a TCP, UDP or Unix-socket server reachable by an application name in DIFs; each flow to the
-/// name becomes a connection to the server
+/// Make a TCP, UDP or Unix-socket server reachable by an application name in DIFs
+///
+/// Each flow to the name becomes a connection to the server.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina expose tcp 127.0.0.1:22 --as ssh.vm1\n  carina expose \

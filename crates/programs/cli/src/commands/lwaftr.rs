@@ -40,8 +40,9 @@ pub(crate) enum LwaftrCommand {
         carina lwaftr run --conf lwaftr.conf --v4 eth1 --v6 eth2 --workers 3 --cpu 0,1,2,3\n\n\
         Needs CAP_NET_RAW for an interface, CAP_NET_ADMIN for a tap. Exit code 3: the file is wrong.")]
     Run(Box<running::RunArgs>),
-    /// Check the configuration of an AFTR; or run the frames of two captures through an AFTR with
-    /// this configuration, and compare the frames that leave with two other captures
+    /// Check the configuration of an AFTR; or run two captures through it, and compare the output
+    ///
+    /// The frames that leave the AFTR are compared with two other captures.
     #[command(
         after_help = "Examples:\n  carina lwaftr check lwaftr.conf\n  carina lwaftr check \
         lwaftr.conf in4.pcap in6.pcap out4.pcap out6.pcap counters\n  carina lwaftr check \
