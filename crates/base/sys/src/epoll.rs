@@ -44,7 +44,7 @@ pub struct Epoll {
 }
 
 impl Epoll {
-    /// Creates an empty set.
+    /// Makes an epoll instance without descriptors.
     ///
     /// # Errors
     /// The kernel's refusal, usually because the process has too many open files.

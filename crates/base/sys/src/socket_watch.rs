@@ -17,7 +17,7 @@ pub struct SocketWatch {
 }
 
 impl SocketWatch {
-    /// Creates an empty set.
+    /// Makes a set without sockets.
     ///
     /// # Errors
     /// The error of the kernel, usually that the process has too many open files.

@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
-/// Systems and the links between them, to be drawn.
+/// A network to draw: systems, and the links between them.
 #[derive(Debug, Clone, Default)]
 pub struct Drawing {
-    /// The boxes.
+    /// The systems, each drawn as a box.
     pub systems: Vec<DrawnSystem>,
-    /// The lines. An end that is not a system is drawn as a junction with its name.
+    /// The links, each drawn as a line. An end that is not a system is drawn as a junction with its
+    /// name.
     pub edges: Vec<DrawnEdge>,
 }
 
-/// A box of a drawing.
+/// A system of a drawing, drawn as a box.
 #[derive(Debug, Clone)]
 pub struct DrawnSystem {
-    /// First line of text in the box; edges refer to the system by it.
+    /// Name of the system: the first line of text in its box. Edges refer to the system by this
+    /// name.
     pub name: String,
     /// Text below the name.
     pub text: String,
@@ -25,19 +27,20 @@ pub struct DrawnSystem {
     pub is_up: bool,
 }
 
-/// A line of a drawing.
+/// A link of a drawing, drawn as a line.
 #[derive(Debug, Clone)]
 pub struct DrawnEdge {
-    /// The names of the two ends.
+    /// The names of the systems or junctions at the two ends.
     pub ends: [String; 2],
     /// Text beside the line.
     pub text: String,
-    /// Whether the link carries frames; otherwise it is dashed.
+    /// Whether the link carries frames; otherwise its line is dashed.
     pub is_up: bool,
 }
 
 impl Drawing {
-    /// Draws the systems and links as SVG.
+    /// Draws the systems and links as an SVG picture with a title. Returns the text of the SVG
+    /// file.
     #[must_use]
     pub fn svg(&self, title: &str) -> String {
         let mut points: Vec<&str> = self.systems.iter().map(|it| it.name.as_str()).collect();

@@ -9,7 +9,7 @@ pub struct LineCounter<'a> {
 }
 
 impl<'a> LineCounter<'a> {
-    /// Creates a counter at the beginning of a text.
+    /// Makes a counter that starts at line 1 of `text`.
     #[must_use]
     pub fn new(text: &'a str) -> Self {
         Self {

@@ -135,7 +135,8 @@ impl Tap {
         unsafe { libc::ioctl(fd, libc::TUNGETIFF as _, &raw mut request) >= 0 }
     }
 
-    /// The open file of the device, to hand the device over to another process.
+    /// Returns the open file of the device, so that the caller can pass the device to another
+    /// process.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.file.into()

@@ -72,7 +72,8 @@ pub const fn record_cost(len: usize) -> usize {
     RECORD_HEADER_BYTES + len.next_multiple_of(8)
 }
 
-/// Which end pays for ordering the stores of indices and armed words before the loads that follow.
+/// How the two ends of a ring order their stores of indices and armed words before the loads that
+/// follow, so that no wake-up is lost; and which end pays for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeMode {
     /// A full fence at each publish and each release. It needs nothing from the peer and is the

@@ -73,7 +73,7 @@ pub enum Half {
 }
 
 impl Half {
-    /// The half as a trait object, for calls whose speed does not matter.
+    /// Returns the half as a trait object, for calls whose speed does not matter.
     pub fn any(&mut self) -> &mut dyn DeviceRing {
         match self {
             Half::Split(half) => half,

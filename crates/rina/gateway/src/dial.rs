@@ -34,7 +34,7 @@ pub(crate) enum Progress {
 }
 
 impl Dial {
-    /// Starts an attempt to connect to `server`. Returns an error text if no socket can be made.
+    /// Starts an attempt to connect to `server`. Returns an error text if the attempt cannot start.
     pub(crate) fn start(
         server: &Resolved,
         request: FlowRequest,

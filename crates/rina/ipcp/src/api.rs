@@ -20,8 +20,8 @@ pub struct FlowKey(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct N1Port(pub u32);
 
-/// Properties of an N-1 flow, which the caller passes with [`Command::N1Up`] and data transfer does
-/// not change.
+/// Properties of an N-1 flow, which the caller states with [`Command::N1Up`]: its DIF, its other
+/// end, and what it guarantees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct N1Properties {
     /// Name of the N-1 DIF that provides the N-1 flow.

@@ -93,7 +93,7 @@ pub struct Limits {
     pub flows_per_uid: u32,
     /// Largest number of flow requests that one application has not answered.
     pub flow_requests_per_app: u32,
-    /// Time in which an application must answer a flow request, in milliseconds.
+    /// Longest time that an application may take to answer a flow request, in milliseconds.
     pub answer_ms: u64,
     /// Largest total of ring bytes that the flows of one user may have.
     pub ring_bytes_per_uid: u64,

@@ -58,7 +58,7 @@ impl NameTable {
         NameTable { path: path.into() }
     }
 
-    /// Returns the path of the file.
+    /// Returns the path of the table's file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -41,7 +41,7 @@ impl Settings {
         serde_json::to_string(self)
     }
 
-    /// Returns the name table.
+    /// Returns the name table in the file `names`.
     pub fn table(&self) -> NameTable {
         NameTable::new(&self.names)
     }

@@ -26,8 +26,8 @@ use super::station::{Board, Half, VERSION};
 /// Time between two heartbeats in nanoseconds.
 pub const HEARTBEAT_NS: u64 = 50_000_000;
 
-/// The peer is dead when its heartbeat has not changed for this long. Only time in which this side
-/// was looking counts.
+/// Time without a change of the peer's heartbeat after which the peer counts as dead, in
+/// nanoseconds. Only time in which this side was looking counts.
 pub const SILENCE_NS_MAX: u64 = 600_000_000;
 
 /// Largest part of the gap between two looks that counts as silence of the peer. During a longer

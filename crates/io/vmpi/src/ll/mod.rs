@@ -222,7 +222,7 @@ pub struct Stats {
     pub corrupt: u64,
     /// Times that this side gave up the link because the peer broke the protocol above the device.
     pub violations: u64,
-    /// Times that this side woke the peer, each by a system call.
+    /// Times that this side woke the peer.
     pub kicks: u64,
     /// Records that this side read.
     pub records_in: u64,

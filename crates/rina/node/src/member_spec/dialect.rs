@@ -13,8 +13,8 @@ use serde::Deserialize;
 
 use super::error::MemberSpecError;
 
-/// A configuration as given, which may be incomplete. Absent fields have the default of the DIF's
-/// dialect. The fields are those of [`DifConfig`].
+/// A DIF's configuration as a user gives it. Absent fields have the default of the DIF's dialect.
+/// The fields are those of [`DifConfig`].
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PartialDifConfig {

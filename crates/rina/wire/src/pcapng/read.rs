@@ -213,8 +213,8 @@ impl Reader {
         self.interfaces.get(index).map(|known| &known.interface)
     }
 
-    /// Number of packets of the current section that are not in the file, according to its
-    /// statistics blocks; limited to `u64::MAX`.
+    /// Returns the number of packets of the current section that are not in the file, according to
+    /// its statistics blocks; limited to `u64::MAX`.
     #[must_use]
     pub fn missed(&self) -> u64 {
         let missed = self.interfaces.iter().map(|known| known.missed);
