@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
-/// A rule: which sockets it is for, and what becomes of them.
+/// A rule: the sockets that it applies to, and their target: a flow, the kernel or a refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rule {
@@ -71,7 +71,7 @@ pub enum Target {
     },
 }
 
-/// What becomes of one socket, by the first rule that fits.
+/// The target of one socket, by the first rule that fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The kernel handles the socket.
@@ -126,7 +126,7 @@ pub enum RuleError {
         /// The text behind the `:`.
         ports: String,
     },
-    /// The text behind the arrow is none of the three targets.
+    /// The text behind the arrow is not one of the three targets.
     #[error("rule {rule:?}: target {target:?} must be kernel, refuse or dif [DIF] [as NAME]")]
     Target {
         /// Text of the rule.
@@ -197,7 +197,7 @@ impl Rule {
             && self.host.contains(&other.host)
     }
 
-    /// Returns what becomes of a socket with this address, which the rule must fit.
+    /// Returns the target of a socket with this address, which the rule must fit.
     ///
     /// # Errors
     /// The name that the template gives is invalid: it is longer than 255 bytes.

@@ -46,7 +46,7 @@ impl Settings {
         NameTable::new(&self.names)
     }
 
-    /// Returns what becomes of a socket with this address, by the first rule that fits.
+    /// Returns the target of a socket with this address, by the first rule that fits.
     ///
     /// # Errors
     /// The name of the application would be too long.

@@ -87,15 +87,11 @@ fn operator_asks_its_nodes_wherever_they_are() {
     let look = operator.look("ring").unwrap();
     assert_eq!(look.nodes.len(), document("ring").node.len());
     let events = operator.events("ring", 0, Duration::ZERO).unwrap();
-    let is_deed = |what: &str| what == "node a: operator acme runs `who`";
-    assert!(
-        events.iter().any(|event| is_deed(&event.what)),
-        "{events:?}"
-    );
-    let unknown = operator
-        .exec("ring", &exec("z", "true"))
-        .unwrap_err()
-        .to_string();
+    let deed = "node a: operator acme runs `who`";
+    let mut all = events.iter();
+    assert!(all.any(|event| event.what == deed), "{events:?}");
+    let unknown = operator.exec("ring", &exec("z", "true")).unwrap_err();
+    let unknown = unknown.to_string();
     assert!(unknown.contains("no node z"), "{unknown}");
     let said = serde_json::to_string(&(&look, &events, &unknown)).unwrap();
     for name in ["secret", "172.31", "pip", "border"] {

@@ -58,7 +58,7 @@ fn a_guest_without_a_card_is_reached_by_ssh_and_scp() {
     let config = host.run_dir().join("ssh_config");
     fs::write(&config, succeeds(&host, &[CARINA, "ssh", "--config", "a"])).unwrap();
     let (config, file) = (config.to_str().unwrap(), host.run_dir().join("file"));
-    let content: Vec<u8> = (0..3_000_000_u64).map(|n| (n * n >> 7) as u8).collect();
+    let content: Vec<u8> = (0..3_000_000_u64).map(|n| ((n * n) >> 7) as u8).collect();
     fs::write(&file, &content).unwrap();
     let (file, back) = (file.to_str().unwrap(), host.run_dir().join("back"));
     succeeds(&host, &["scp", "-q", "-F", config, file, "a:/tmp/file"]);

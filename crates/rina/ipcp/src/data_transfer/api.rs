@@ -98,7 +98,7 @@ pub trait DataTransfer {
     /// Writes a message to a management channel: a reliable connection that layer management owns.
     fn write_channel(&mut self, now: Instant, channel: u32, message: Vec<u8>);
 
-    /// Returns the next event for layer management; `None` if there is none.
+    /// Returns the next event for layer management, or `None`.
     fn poll(&mut self) -> Option<TransferEvent>;
 
     /// Appends the state and counters of data transfer as RIB objects below `/data-transfer`:

@@ -1,4 +1,4 @@
-//! Carries out one call of a program: decides what becomes of it, and answers it.
+//! Carries out one call of a program: decides by the rules, and answers the call.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
