@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-use carina_wrap::calls::{AcceptFlags, Call, is_pending, local_address, remote_address};
+use carina_wrap::calls::{AcceptFlags, Call, is_connected, local_address, remote_address};
 use carina_wrap::mark::Mark;
 use libc::{c_int, c_void, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
@@ -159,9 +159,8 @@ pub(crate) unsafe extern "C" fn getpeername(
     length: *mut socklen_t,
 ) -> c_int {
     let peer = name_of(socket, |socket, mark| {
-        let is_flow =
-            !mark.has(Mark::LISTENER) && !mark.has(Mark::FAILED) && !is_pending(socket, mark);
-        let address = is_flow.then(|| remote_address(socket, mark)).flatten();
+        let is_connected = is_connected(socket, mark);
+        let address = is_connected.then(|| remote_address(socket, mark)).flatten();
         address.ok_or(Errno::NOTCONN)
     });
     match peer {

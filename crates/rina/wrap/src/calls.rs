@@ -409,34 +409,47 @@ pub fn remote_address(socket: BorrowedFd<'_>, mark: Mark) -> Option<SocketAddr> 
 /// The kernel's refusal.
 pub fn take_error(socket: BorrowedFd<'_>, mark: Mark) -> Result<Option<Errno>, Errno> {
     if mark.has(Mark::PENDING) {
-        return Ok(settle(socket, mark)?.err());
+        let refused = matches!(check_pending(socket, mark)?, Pending::Refused);
+        return Ok(refused.then_some(Errno::CONNREFUSED));
     }
     Ok(sockopt::socket_error(socket)?.err())
 }
 
-/// Whether a flow that `connect` requested without waiting has failed. False while the node has not
-/// answered, and once the flow exists.
-pub fn is_pending(socket: BorrowedFd<'_>, mark: Mark) -> bool {
-    mark.has(Mark::PENDING) && !matches!(settle(socket, mark), Ok(Ok(())))
+/// Whether this socket is a flow that exists: not a registration, and not a flow that failed or that
+/// the node has not allocated yet.
+pub fn is_connected(socket: BorrowedFd<'_>, mark: Mark) -> bool {
+    if mark.has(Mark::LISTENER) || mark.has(Mark::FAILED) {
+        return false;
+    }
+    !mark.has(Mark::PENDING) || matches!(check_pending(socket, mark), Ok(Pending::Allocated))
 }
 
-/// Finds out whether a flow that `connect` requested without waiting exists or has failed, and
-/// updates the mark. `Ok(Ok(()))` also means that the node has not answered yet.
-fn settle(socket: BorrowedFd<'_>, mark: Mark) -> Result<Result<(), Errno>, Errno> {
+/// State of a flow that `connect` requested without waiting.
+enum Pending {
+    /// The node has not answered yet.
+    Requested,
+    /// The flow exists.
+    Allocated,
+    /// The node refused the flow.
+    Refused,
+}
+
+/// Returns the state of a flow that `connect` requested without waiting, and updates the mark.
+fn check_pending(socket: BorrowedFd<'_>, mark: Mark) -> Result<Pending, Errno> {
     let events = events_now(socket)?;
     if !events.intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR) {
-        return Ok(Ok(()));
+        return Ok(Pending::Requested);
     }
-    let settled = mark.without(Mark::PENDING);
+    let answered = mark.without(Mark::PENDING);
     if !events.intersects(PollFlags::HUP | PollFlags::ERR) {
-        settled.set(socket)?;
+        answered.set(socket)?;
         sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?;
-        return Ok(Ok(()));
+        return Ok(Pending::Allocated);
     }
-    settled.with(Mark::FAILED).set(socket)?;
+    answered.with(Mark::FAILED).set(socket)?;
     // The node closes the other end with unread bytes, which the kernel reports as a reset.
     let _ = sockopt::socket_error(socket)?;
-    Ok(Err(Errno::CONNREFUSED))
+    Ok(Pending::Refused)
 }
 
 /// `connect` on a socket that is a flow already: returns the outcome of the earlier `connect`.
@@ -447,9 +460,11 @@ fn connect_again(socket: BorrowedFd<'_>, mark: Mark) -> Result<(), Errno> {
     if !mark.has(Mark::PENDING) {
         return Err(Errno::ISCONN);
     }
-    settle(socket, mark)??;
-    let is_over = Mark::of(socket).is_some_and(|mark| !mark.has(Mark::PENDING));
-    if is_over { Ok(()) } else { Err(Errno::ALREADY) }
+    match check_pending(socket, mark)? {
+        Pending::Requested => Err(Errno::ALREADY),
+        Pending::Allocated => Ok(()),
+        Pending::Refused => Err(Errno::CONNREFUSED),
+    }
 }
 
 /// Number of ports that are tried for a socket that asks for no port.

@@ -4,8 +4,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-use super::node::{CARINA, Node, both_in_one};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::node::{CARINA, Node, PATIENCE, both_in_one};
 
 /// A wrapped program that ends with its test.
 struct Wrapped(Child);
@@ -156,6 +159,57 @@ while not any(events & select.EPOLLIN for _, events in epoll.poll(10)): pass
 print(s.recv(1) == b'x')
 ";
     assert_eq!(python(&node, &[], client), "True\n");
+}
+
+/// The application that the client asks for is stopped, so that it answers when the client says so.
+#[test]
+fn socket_that_waits_for_its_flow_is_not_connected() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let run = node.directory.path().join("run");
+    let mut register = Command::new(CARINA);
+    register.arg("--run").arg(run);
+    register
+        .args(["register", "slow:7000"])
+        .stdout(Stdio::null());
+    let application = Wrapped(register.spawn().unwrap());
+    let end = Instant::now() + PATIENCE;
+    while !node
+        .done(&["app", "list"])
+        .to_string()
+        .contains("slow:7000")
+    {
+        assert!(Instant::now() < end, "the name is not registered");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&application.0), Signal::STOP).unwrap();
+    let client = "
+import errno, os, select, signal, socket, sys
+s = socket.socket(); s.setblocking(False)
+address = socket.getaddrinfo('slow.dif.internal', 7000)[0][4]
+print(errno.errorcode[s.connect_ex(address)])
+try: s.getpeername()
+except OSError as error: print(errno.errorcode[error.errno])
+print(errno.errorcode[s.connect_ex(address)])
+os.kill(APPLICATION, signal.SIGCONT)
+select.select([], [s], [])
+print(errno.errorcode[s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)])
+try: s.getpeername()
+except OSError as error: print(errno.errorcode[error.errno])
+";
+    let client = client.replace("APPLICATION", &application.0.id().to_string());
+    for kind in ["preload", "seccomp"] {
+        let answers = python(&node, &["--kind", kind], &client);
+        let expected = "EINPROGRESS ENOTCONN EALREADY ECONNREFUSED ENOTCONN";
+        assert_eq!(
+            answers.split_whitespace().collect::<Vec<_>>().join(" "),
+            expected,
+            "{kind}"
+        );
+        kill_process(Pid::from_child(&application.0), Signal::STOP).unwrap();
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use carina_seccomp::filter::Call as SystemCall;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::calls::{AcceptFlags, Call, is_pending, local_address, remote_address};
+use crate::calls::{AcceptFlags, Call, is_connected, local_address, remote_address};
 use crate::mark::Mark;
 use crate::options;
 use crate::socket_address;
@@ -284,8 +284,8 @@ impl Supervisor {
 
 /// Returns the address of the remote end of a flow, or `ENOTCONN`.
 fn peer(socket: BorrowedFd<'_>, mark: Mark) -> Result<SocketAddr, Errno> {
-    let is_flow = !mark.has(Mark::LISTENER) && !mark.has(Mark::FAILED) && !is_pending(socket, mark);
-    let address = is_flow.then(|| remote_address(socket, mark)).flatten();
+    let is_connected = is_connected(socket, mark);
+    let address = is_connected.then(|| remote_address(socket, mark)).flatten();
     address.ok_or(Errno::NOTCONN)
 }
 
