@@ -198,6 +198,7 @@ enum NodeCommand {
     Wrap(commands::wrap::WrapArgs),
     Expose(commands::expose::ExposeArgs),
     Connect(commands::connect::ConnectArgs),
+    Proxy(commands::proxy::ProxyArgs),
     #[command(hide = true)]
     BenchPeer(commands::bench_peer::BenchPeerArgs),
 }
@@ -294,6 +295,7 @@ fn run_of_node(shared: &Shared, command: NodeCommand) -> Outcome {
         NodeCommand::Wrap(args) => commands::wrap::run(shared, args),
         NodeCommand::Expose(args) => commands::expose::run(shared, args),
         NodeCommand::Connect(args) => commands::connect::run(shared, args),
+        NodeCommand::Proxy(args) => commands::proxy::run(shared, args),
         NodeCommand::BenchPeer(args) => commands::bench_peer::run(shared, args),
     }
 }

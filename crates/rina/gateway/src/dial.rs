@@ -3,18 +3,17 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use carina_client::FlowRequest;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 use crate::endpoint::Resolved;
 
-/// A connection to a server that is being made for a flow.
+/// A connection to a server that is being made for a request.
 #[derive(Debug)]
-pub(crate) struct Dial {
+pub(crate) struct Dial<R> {
     socket: OwnedFd,
-    pub request: FlowRequest,
+    pub request: R,
     /// When the server counts as silent.
     pub until: Instant,
     /// The server's queue was full; a Unix socket must ask again.
@@ -28,27 +27,46 @@ pub(crate) enum Progress {
     Connected,
     /// The socket becomes writable when there is news, or it is to be asked again.
     Waiting,
-    /// It cannot be made, in words.
-    Failed(String),
+    /// It cannot be made.
+    Failed(Failed),
 }
 
-impl Dial {
+/// Why a connection cannot be made.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The system's error.
+    System(Errno),
+    /// No answer in time.
+    Silent,
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failed::System(error) => f.write_str(&words(*error)),
+            Failed::Silent => f.write_str(&silence()),
+        }
+    }
+}
+
+impl<R> Dial<R> {
     /// Begins to connect.
     pub(crate) fn start(
         server: &Resolved,
-        request: FlowRequest,
+        request: R,
         now: Instant,
-    ) -> Result<(Dial, Progress), String> {
+    ) -> Result<(Dial<R>, Progress), Errno> {
         let (family, kind) = match server {
             Resolved::Tcp(address) if address.is_ipv4() => {
                 (AddressFamily::INET, SocketType::STREAM)
             }
             Resolved::Tcp(_) => (AddressFamily::INET6, SocketType::STREAM),
             Resolved::Unix(_) => (AddressFamily::UNIX, SocketType::STREAM),
-            Resolved::Udp(_) => return Err("a UDP port takes no connections".to_owned()),
+            // No connections come to a UDP port.
+            Resolved::Udp(_) => return Err(Errno::PROTOTYPE),
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(family, kind, flags, None).map_err(words)?;
+        let socket = socket_with(family, kind, flags, None)?;
         let mut dial = Dial {
             socket,
             request,
@@ -74,7 +92,7 @@ impl Dial {
                 self.retry_at = Some(now + RETRY_INTERVAL);
                 Progress::Waiting
             }
-            Err(error) => Progress::Failed(words(error)),
+            Err(error) => Progress::Failed(Failed::System(error)),
         }
     }
 
@@ -83,7 +101,7 @@ impl Dial {
         match socket_error(&self.socket) {
             Ok(Ok(())) if rustix::net::getpeername(&self.socket).is_ok() => Progress::Connected,
             Ok(Ok(())) => Progress::Waiting,
-            Ok(Err(error)) | Err(error) => Progress::Failed(words(error)),
+            Ok(Err(error)) | Err(error) => Progress::Failed(Failed::System(error)),
         }
     }
 
@@ -92,12 +110,12 @@ impl Dial {
         self.retry_at.map_or(self.until, |at| at.min(self.until))
     }
 
-    pub(crate) fn into_parts(self) -> (OwnedFd, FlowRequest) {
+    pub(crate) fn into_parts(self) -> (OwnedFd, R) {
         (self.socket, self.request)
     }
 }
 
-impl AsFd for Dial {
+impl<R> AsFd for Dial<R> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

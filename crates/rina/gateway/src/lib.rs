@@ -8,7 +8,8 @@
 //! and attaches the connection to the flow. A connector listens; for each connection that it
 //! accepts, it asks for a flow and attaches the connection. From then on the nodes move the bytes,
 //! or the kernel where both ends are on one system, and this process holds no descriptor of the
-//! connection. Datagrams (UDP) are moved here, one flow for each address of a peer.
+//! connection. Datagrams (UDP) are moved here, one flow for each address of a peer. A [`proxy`]
+//! moves the bytes of its clients too.
 //!
 //! One thread and one epoll set serve all services of a [`Gateway`].
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ mod exposed;
 mod gateway;
 mod listener;
 mod live;
+pub mod proxy;
 mod proxy_protocol;
 mod refusals;
 mod service;
@@ -34,6 +36,7 @@ mod udp_exposed;
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::GatewayError;
 pub use gateway::Gateway;
+pub use proxy::{Protocol, Proxy};
 pub use proxy_protocol::{DIF_TLV, LOCAL_NAME_TLV, REMOTE_NAME_TLV};
 pub use services::Services;
 pub use settings::{CONNECTIONS_MAX, Connect, Expose, IDLE_MS, Setting};

@@ -165,6 +165,16 @@ impl Rule {
         }
     }
 
+    /// Whether the rule is for sockets that connect or for sockets that listen.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Whether only the address of a host, not its name, tells if the rule fits.
+    pub fn is_of_addresses(&self) -> bool {
+        matches!(self.host, Host::Network { .. })
+    }
+
     /// Whether the rule is about this address in this direction.
     pub fn fits(&self, direction: Direction, address: &Address) -> bool {
         let port = address.socket.port();

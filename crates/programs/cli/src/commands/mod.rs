@@ -38,8 +38,10 @@ pub(crate) mod packet_output;
 pub(crate) mod perf;
 pub(crate) mod ping;
 pub(crate) mod policy;
+pub(crate) mod proxy;
 pub(crate) mod register;
 pub(crate) mod rib;
+mod rules;
 #[cfg(feature = "tools")]
 pub(crate) mod sim;
 pub(crate) mod ssh;

@@ -15,6 +15,7 @@ mod policies;
 mod precedence;
 mod programs;
 mod providers;
+mod proxy;
 mod sim;
 mod stalls;
 mod stopped;
