@@ -37,6 +37,7 @@ pub use carina_management::fuzz::values::{
 };
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};
+pub use carina_wrap::fuzz::{dns_query, reads_dns_query};
 pub use efcp::efcp;
 pub use filters::{filter, reads_filter};
 pub use flows::{ipfix_flows, measures_flows};

@@ -155,6 +155,12 @@ fn http_proxy_survives_its_corpus() {
 }
 
 #[test]
+fn dns_query_survives_its_corpus() {
+    replay("dns_query", carina_fuzz::dns_query, 5 * MUTATIONS);
+    accepts_what_is_good("dns_query", carina_fuzz::reads_dns_query);
+}
+
+#[test]
 fn configuration_survives_its_corpus() {
     replay("configuration", carina_fuzz::configuration, 5 * MUTATIONS);
     accepts_what_is_good("configuration", carina_fuzz::reads_configuration);

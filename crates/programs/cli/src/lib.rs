@@ -199,6 +199,7 @@ enum NodeCommand {
     Expose(commands::expose::ExposeArgs),
     Connect(commands::connect::ConnectArgs),
     Proxy(commands::proxy::ProxyArgs),
+    Names(commands::names::NamesArgs),
     #[command(hide = true)]
     BenchPeer(commands::bench_peer::BenchPeerArgs),
 }
@@ -296,6 +297,7 @@ fn run_of_node(shared: &Shared, command: NodeCommand) -> Outcome {
         NodeCommand::Expose(args) => commands::expose::run(shared, args),
         NodeCommand::Connect(args) => commands::connect::run(shared, args),
         NodeCommand::Proxy(args) => commands::proxy::run(shared, args),
+        NodeCommand::Names(args) => commands::names::run(shared, args),
         NodeCommand::BenchPeer(args) => commands::bench_peer::run(shared, args),
     }
 }

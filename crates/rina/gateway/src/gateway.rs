@@ -13,6 +13,7 @@ use crate::connector::Connector;
 use crate::endpoint::Endpoint;
 use crate::error::GatewayError;
 use crate::exposed::Exposed;
+use crate::name_server::{NameServer, NameService};
 use crate::proxy::{Proxy, ProxyService};
 use crate::service::{Service, Watch};
 use crate::settings::{Connect, Expose, Setting};
@@ -74,6 +75,19 @@ impl Gateway {
         settings.check()?;
         let (id, watch) = self.next();
         let service = ProxyService::new(self.node.clone(), settings, watch)?;
+        let endpoint = service.endpoint();
+        self.services.insert(id, Box::new(service));
+        Ok(endpoint)
+    }
+
+    /// Answers questions of DNS; gives the address with the port that the kernel has chosen, where
+    /// 0 was asked for.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub fn names(&mut self, settings: NameServer) -> Result<Endpoint, GatewayError> {
+        let (id, watch) = self.next();
+        let service = NameService::new(settings, watch)?;
         let endpoint = service.endpoint();
         self.services.insert(id, Box::new(service));
         Ok(endpoint)

@@ -39,7 +39,7 @@ impl Watch {
         self.epoll.add(fd, token, interest)
     }
 
-    /// Reports a descriptor once more that was added as [`Interest::ReadWriteEdge`], if it is ready.
+    /// Reports a descriptor of [`Interest::ReadWriteEdge`] once more, if it is ready.
     pub(crate) fn report_again(&self, fd: impl AsFd, item: u32) -> std::io::Result<()> {
         let token = u64::from(self.service) << 32 | u64::from(item);
         self.epoll.modify(fd, token, Interest::ReadWriteEdge)

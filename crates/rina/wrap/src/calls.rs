@@ -33,7 +33,7 @@ use crate::label::Label;
 use crate::mark::Mark;
 use crate::name_table::{address_v4, address_v6};
 use crate::node::{self, Allocation, Wanted};
-use crate::rule::{Decision, Direction};
+use crate::rule::{Decision, Direction, Rule};
 use crate::settings::Settings;
 pub use crate::sockets::{AcceptFlags, Descriptors};
 use crate::sockets::{
@@ -69,6 +69,11 @@ impl Wrap {
     /// The calls of programs that were started with `settings`.
     pub fn new(settings: Settings) -> Wrap {
         Wrap { settings }
+    }
+
+    /// Whether a rule makes flows of connections to hosts by their names.
+    pub fn has_names(&self) -> bool {
+        self.settings.rules.iter().any(Rule::has_names)
     }
 
     /// The two addresses that stand for a host; `None` when no rule makes flows to it.

@@ -13,12 +13,17 @@
 //! - [`socket_address`] and [`options`] are the structures and numbers of these calls, as a program
 //!   has them in its memory.
 //! - [`supervisor`] carries them out for programs that load no library: static ones.
+//! - [`zones`] says which names of hosts are registered applications, for [`dns`].
 //! - [`settings`] is what `carina wrap` passes on in the environment.
 
 #![forbid(unsafe_code)]
 
 mod addresses;
 pub mod calls;
+pub mod dns;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
+pub mod hosts_file;
 pub mod label;
 pub mod mark;
 pub mod name_table;
@@ -31,3 +36,4 @@ pub mod socket_address;
 mod sockets;
 pub mod supervisor;
 mod unix_name;
+pub mod zones;

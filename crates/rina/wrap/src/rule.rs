@@ -195,6 +195,12 @@ impl Rule {
         fits && self.direction == Direction::Connect && matches!(self.target, Target::Flow { .. })
     }
 
+    /// Whether the rule makes flows of connections to hosts by their names.
+    pub fn has_names(&self) -> bool {
+        let is_flow = matches!(self.target, Target::Flow { .. });
+        is_flow && self.direction == Direction::Connect && !self.is_of_addresses()
+    }
+
     /// Whether this rule fits everything that `other` fits: behind it, `other` is never used.
     pub fn hides(&self, other: &Rule) -> bool {
         let (all, part) = (self.ports, other.ports);

@@ -132,6 +132,13 @@ pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
         )
 }
 
+/// Whether the socket is one of UDP.
+pub(crate) fn is_udp(socket: BorrowedFd<'_>) -> bool {
+    let is_inet = sockopt::socket_domain(socket)
+        .is_ok_and(|family| [AddressFamily::INET, AddressFamily::INET6].contains(&family));
+    is_inet && sockopt::socket_type(socket) == Ok(SocketType::DGRAM)
+}
+
 /// The wildcard address and port 0 when a TCP socket has no address yet.
 pub(crate) fn unbound_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
     if !is_tcp(socket) {

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | a flow or a registration, or a TCP socket that becomes one | it carries the call out |
 //! | an address for a TCP socket that stays the kernel's | it makes the call on its copy |
+//! | a UDP socket to port 53, where a rule has names | it puts a socket to its [`resolver`] there |
 //! | anything else | it lets the kernel carry the call out; nothing was read |
 //!
 //! It makes a call on a copy only if the program has the right to. So no program can change an
@@ -21,6 +22,7 @@
 
 mod caller;
 mod handle;
+mod resolver;
 mod run;
 mod waiting;
 
@@ -33,6 +35,7 @@ use carina_seccomp::{Listener, Notification, take_interrupts};
 
 use crate::calls::Wrap;
 use crate::supervisor::caller::Rights;
+use crate::supervisor::resolver::Resolver;
 use crate::supervisor::waiting::{Waiting, lock};
 
 pub use carina_seccomp::StartError;
@@ -42,7 +45,8 @@ pub use crate::supervisor::run::run;
 /// Carries out the calls of the programs under one filter.
 pub struct Supervisor {
     listener: Listener,
-    wrap: Wrap,
+    wrap: Arc<Wrap>,
+    resolver: Resolver,
     own: Rights,
     waiting: Waiting,
     /// Held by the thread that receives.
@@ -68,8 +72,10 @@ impl Supervisor {
     pub fn new(listener: Listener, wrap: Wrap) -> io::Result<Supervisor> {
         take_interrupts()?;
         let own = Rights::of("thread-self");
+        let wrap = Arc::new(wrap);
         Ok(Supervisor {
             listener,
+            resolver: Resolver::new(Arc::clone(&wrap))?,
             wrap,
             own: own.ok_or_else(|| io::Error::other("/proc/self is not readable"))?,
             waiting: Waiting::new()?,

@@ -30,6 +30,7 @@ pub(crate) mod lab;
 #[cfg(feature = "packet")]
 pub(crate) mod lwaftr;
 pub(crate) mod measured;
+pub(crate) mod names;
 #[cfg(feature = "packet")]
 pub(crate) mod nfv;
 pub(crate) mod nic;

@@ -1,87 +1,12 @@
 //! `carina proxy`, with curl as its client.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use super::node::{CARINA, Node, both_in_one};
-
-/// A command that serves until its test ends, and what it said first.
-struct Serving {
-    child: Child,
-    said: Value,
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn carina(node: &Node, words: &[&str]) -> Command {
-    let mut command = Command::new(CARINA);
-    command.arg("--run").arg(node.directory.path().join("run"));
-    command.args(["--wait", "60s", "--json"]).args(words);
-    command
-}
-
-fn serve(node: &Node, words: &[&str]) -> Serving {
-    let mut command = carina(node, words);
-    command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    let output = child.stdout.as_mut().unwrap();
-    BufReader::new(output).read_line(&mut line).unwrap();
-    let said = serde_json::from_str(&line).unwrap();
-    Serving { child, said }
-}
-
-fn fails(node: &Node, words: &[&str]) -> (Option<i32>, String) {
-    let output = carina(node, words).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), said)
-}
-
-/// A server of HTTP that keeps connections open, and answers with the request's head and body.
-fn web_server() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        while let Ok((peer, _)) = listener.accept() {
-            std::thread::spawn(move || while answer(&peer).is_some() {});
-        }
-    });
-    address
-}
-
-/// Answers one request; `None` at the end of the connection.
-fn answer(mut peer: &std::net::TcpStream) -> Option<()> {
-    let mut request = Vec::new();
-    let mut byte = [0];
-    while !request.ends_with(b"\r\n\r\n") {
-        peer.read_exact(&mut byte).ok()?;
-        request.push(byte[0]);
-    }
-    let head = String::from_utf8(request.clone()).unwrap();
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("Content-Length: "));
-    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
-    peer.read_exact(&mut body).ok()?;
-    request.extend_from_slice(&body);
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
-        request.len()
-    );
-    peer.write_all(head.as_bytes()).ok()?;
-    peer.write_all(&request).ok()?;
-    let asks_to_close = request.windows(17).any(|some| some == b"Connection: close");
-    (!asks_to_close).then_some(())
-}
+use super::node::{CARINA, both_in_one};
+use super::serving::{fails, serve, web_server};
 
 fn curl(words: &[&str]) -> Option<Output> {
     let mut curl = Command::new("curl");
@@ -208,6 +133,17 @@ fn wrong_uses_say_what_would_be_right() {
         assert!(error.contains(right), "{words:?}: {error}");
         assert_eq!(got, Some(code), "{words:?}: {error}");
     }
+    let rule = "*.vm -> dif atlantis";
+    let proxy = serve(&node, &["proxy", "--http", free, "--rule", rule]);
+    let at = proxy.said["http"].as_str().unwrap().replace("tcp:", "");
+    let mut client = std::net::TcpStream::connect(at).unwrap();
+    client
+        .write_all(b"CONNECT web.vm:80 HTTP/1.1\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    assert!(answer.contains("atlantis"), "{answer}");
     let nowhere = node.directory.path().join("nowhere");
     let mut command = Command::new(CARINA);
     command

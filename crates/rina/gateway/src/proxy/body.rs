@@ -1,6 +1,6 @@
 //! Where the body of a request ends (RFC 9112 §6 and §7): no byte behind it belongs to the server.
 
-use crate::proxy::http::{HEAD_BYTES_MAX, HttpError};
+use thiserror::Error;
 
 /// How much of a request's body is still to come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +43,11 @@ enum Chunk {
     End,
 }
 
+/// Bytes that are not in the chunked transfer coding.
+#[derive(Debug, PartialEq, Eq, Error)]
+#[error("the chunks of the request's body are malformed")]
+pub(crate) struct ChunkError;
+
 impl Body {
     pub(crate) fn chunked() -> Body {
         let state = Chunk::FIRST;
@@ -53,7 +58,7 @@ impl Body {
     ///
     /// # Errors
     /// The bytes are no chunks.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<usize, HttpError> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
         match self {
             Body::Length(left) => {
                 let taken = usize::try_from(*left)
@@ -76,7 +81,7 @@ impl Body {
 }
 
 impl Chunks {
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, HttpError> {
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
         let mut at = 0;
         while at < bytes.len() && self.state != Chunk::End {
             if let Chunk::Data { left } = self.state {
@@ -90,14 +95,14 @@ impl Chunks {
                 };
                 continue;
             }
-            self.state = self.state.next(bytes[at]).ok_or(HttpError::Chunk)?;
+            self.state = self.state.next(bytes[at]).ok_or(ChunkError)?;
             if matches!(
                 self.state,
                 Chunk::Extension { .. } | Chunk::InLine | Chunk::LineEnd
             ) {
                 self.overhead += 1;
-                if self.overhead > HEAD_BYTES_MAX {
-                    return Err(HttpError::Chunk);
+                if self.overhead > OVERHEAD_BYTES_MAX {
+                    return Err(ChunkError);
                 }
             }
             at += 1;
@@ -148,6 +153,9 @@ impl Chunk {
 pub(crate) fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
+
+/// Longest extensions and trailers of one body, in bytes.
+const OVERHEAD_BYTES_MAX: usize = 32 << 10;
 
 /// 2^60 bytes are enough for one chunk.
 const SIZE_DIGITS_MAX: u8 = 15;
@@ -203,6 +211,6 @@ mod tests {
         }
         let mut endless = Body::chunked();
         endless.take(b"1;").unwrap();
-        assert!(endless.take(&vec![b'x'; HEAD_BYTES_MAX + 1]).is_err());
+        assert!(endless.take(&vec![b'x'; OVERHEAD_BYTES_MAX + 1]).is_err());
     }
 }

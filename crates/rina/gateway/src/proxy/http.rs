@@ -52,8 +52,6 @@ pub(crate) enum HttpError {
     Coding(String),
     #[error("the method TRACE is not forwarded")]
     Trace,
-    #[error("the chunks of the request's body are malformed")]
-    Chunk,
 }
 
 impl HttpError {
@@ -290,7 +288,7 @@ const OF_CONNECTION: [&str; 8] = [
 ];
 
 /// Longest head of a request, in bytes.
-pub(crate) const HEAD_BYTES_MAX: usize = 32 << 10;
+const HEAD_BYTES_MAX: usize = 32 << 10;
 
 const HTTP_PORT: u16 = 80;
 

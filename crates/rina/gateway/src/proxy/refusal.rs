@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use crate::dial::words;
 use crate::proxy::socks;
 
-/// Why a connection is not made, as the client is told.
+/// Why a connection is not made, for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub cause: Cause,

@@ -27,7 +27,7 @@ pub(crate) struct Relay {
 pub(crate) enum Turn {
     /// Both directions wait for their sockets.
     Waiting,
-    /// There is more to do now; others have their turn first.
+    /// There is more to do now; other connections run first.
     Busy,
     /// The connection has ended.
     Ended,
@@ -133,8 +133,8 @@ impl Direction {
                 read => read?.0,
             };
             if read == 0 {
-                // Many servers take the end of a direction for that of the connection: behind a
-                // whole request there is none.
+                // Many servers take the end of a direction for that of the connection: the end
+                // behind a whole request is not passed on.
                 let is_whole = body.as_ref().is_some_and(|body| body.is_complete());
                 self.state = if is_whole {
                     State::Ended

@@ -1,4 +1,4 @@
-//! What becomes of a destination: the rules of `carina wrap`, applied to what a client names.
+//! The outcome of the rules of `carina wrap` for the destination that a client names.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -18,7 +18,7 @@ pub(crate) struct Routes {
     pass: bool,
 }
 
-/// What becomes of a destination.
+/// The outcome for a destination.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Flow {
@@ -36,7 +36,7 @@ impl Routes {
         Routes { rules, names, pass }
     }
 
-    /// What becomes of a destination.
+    /// The outcome for a destination.
     ///
     /// # Errors
     /// No rule allows it.
@@ -75,7 +75,7 @@ impl Routes {
         Err(unmatched(to))
     }
 
-    /// What becomes of a destination whose host has these addresses.
+    /// The outcome for a destination whose host has these addresses.
     ///
     /// # Errors
     /// No rule allows any of the addresses.
