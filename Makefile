@@ -18,14 +18,14 @@ BUILT = target/$(TARGET)/$(PROFILE)
 build: packages
 	@echo "Compiling the programs. The first time takes about 8 minutes on two processors."
 	cargo build --locked --release --target $(TARGET) --package carina-cli \
-		--package carina-preload
+		--package carina-preload --package carina-nss
 
 # All that is installed: programs, librina for C programs, manual pages and completions.
 all: packages
 	@echo "Compiling everything with profile $(PROFILE). The first time, release takes about 9"
 	@echo "minutes on two processors; dist takes some minutes more for each of four programs."
 	cargo build --locked --profile $(PROFILE) --target $(TARGET) --package carina-cli \
-		--package carina-pages --package carina-preload
+		--package carina-pages --package carina-preload --package carina-nss
 	cargo rustc --locked --profile $(PROFILE) --target $(TARGET) --package carina-client --lib \
 		--crate-type staticlib
 	@# The program of guests is compiled once more, to be small (profile guest in Cargo.toml).

@@ -29,6 +29,7 @@ pub use captures::{
 };
 pub use carina_dialects::fuzz::irati::{irati, reads_irati};
 pub use carina_dialects::fuzz::rlite::{reads_rlite, rlite};
+pub use carina_gateway::proxy::fuzz::{http_proxy, reads_http_proxy, reads_socks5, socks5};
 pub use carina_lab::fuzz::{lab, reads_lab};
 pub use carina_management::fuzz::member::ipcp;
 pub use carina_management::fuzz::values::{
@@ -36,6 +37,7 @@ pub use carina_management::fuzz::values::{
 };
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};
+pub use carina_wrap::fuzz::{dns_query, reads_dns_query};
 pub use efcp::efcp;
 pub use filters::{filter, reads_filter};
 pub use flows::{ipfix_flows, measures_flows};

@@ -143,6 +143,24 @@ fn ipc_message_survives_its_corpus() {
 }
 
 #[test]
+fn socks5_survives_its_corpus() {
+    replay("socks5", carina_fuzz::socks5, 5 * MUTATIONS);
+    accepts_what_is_good("socks5", carina_fuzz::reads_socks5);
+}
+
+#[test]
+fn http_proxy_survives_its_corpus() {
+    replay("http_proxy", carina_fuzz::http_proxy, 5 * MUTATIONS);
+    accepts_what_is_good("http_proxy", carina_fuzz::reads_http_proxy);
+}
+
+#[test]
+fn dns_query_survives_its_corpus() {
+    replay("dns_query", carina_fuzz::dns_query, 5 * MUTATIONS);
+    accepts_what_is_good("dns_query", carina_fuzz::reads_dns_query);
+}
+
+#[test]
 fn configuration_survives_its_corpus() {
     replay("configuration", carina_fuzz::configuration, 5 * MUTATIONS);
     accepts_what_is_good("configuration", carina_fuzz::reads_configuration);

@@ -306,10 +306,11 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-wrap",
         "carina-api carina-seccomp carina-sys libc rustix serde serde_json thiserror wildmatch",
     ),
+    ("carina-nss", "carina-api carina-wrap libc"),
     ("carina-preload", "carina-wrap libc rustix"),
     (
         "carina-gateway",
-        "carina-api carina-client carina-sys rustix serde thiserror tracing",
+        "carina-api carina-client carina-sys carina-wrap rustix serde thiserror tracing",
     ),
     ("carina-guest", ""),
     ("carina-namespaces", "carina-sys rustix serde thiserror"),
@@ -387,9 +388,7 @@ const ALLOWED: &[(&str, &str)] = &[
          carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-management carina-dialects \
          carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-import carina-lab carina-apps carina-graph carina-lua \
-         carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host \
-         carina-filter carina-frame-engine carina-frame libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-gateway carina-import carina-lab carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-frame-engine carina-frame carina-wrap libfuzzer-sys tempfile",
     ),
     ("xtask", "rustix serde_json"),
 ];

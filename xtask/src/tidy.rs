@@ -226,7 +226,7 @@ const SOFT_LINES: usize = 500;
 const HARD_LINES: usize = 1000;
 const COLUMNS: usize = 100;
 
-const UNSAFE_CRATES: [&str; 6] = ["sys", "seccomp", "ring", "vring", "frame", "preload"];
+const UNSAFE_CRATES: [&str; 7] = ["sys", "seccomp", "ring", "vring", "frame", "preload", "nss"];
 const PARTLY_UNSAFE_CRATES: [&str; 6] = ["guest", "nic", "client", "netdev", "lua", "fuzz"];
 
 const FUZZ_FEATURE: &str = "feature = \"fuzzing\"";

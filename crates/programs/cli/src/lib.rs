@@ -199,6 +199,8 @@ enum NodeCommand {
     Wrap(commands::wrap::WrapArgs),
     Expose(commands::expose::ExposeArgs),
     Connect(commands::connect::ConnectArgs),
+    Proxy(commands::proxy::ProxyArgs),
+    Names(commands::names::NamesArgs),
     #[command(hide = true)]
     BenchPeer(commands::bench_peer::BenchPeerArgs),
 }
@@ -295,6 +297,8 @@ fn run_of_node(shared: &Shared, command: NodeCommand) -> Outcome {
         NodeCommand::Wrap(args) => commands::wrap::run(shared, args),
         NodeCommand::Expose(args) => commands::expose::run(shared, args),
         NodeCommand::Connect(args) => commands::connect::run(shared, args),
+        NodeCommand::Proxy(args) => commands::proxy::run(shared, args),
+        NodeCommand::Names(args) => commands::names::run(shared, args),
         NodeCommand::BenchPeer(args) => commands::bench_peer::run(shared, args),
     }
 }

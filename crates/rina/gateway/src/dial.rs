@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use carina_client::FlowRequest;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -12,9 +11,9 @@ use crate::endpoint::Resolved;
 
 /// An attempt to connect to a server, for a flow that a remote application has requested.
 #[derive(Debug)]
-pub(crate) struct Dial {
+pub(crate) struct Dial<R> {
     socket: OwnedFd,
-    pub request: FlowRequest,
+    pub request: R,
     /// Time at which the attempt fails if the server has not accepted the connection.
     pub until: Instant,
     /// If the queue of a Unix socket was full: time at which the attempt must be repeated.
@@ -30,26 +29,45 @@ pub(crate) enum Progress {
     /// is repeated at [`Dial::retry_at`].
     Waiting,
     /// The attempt has failed, for this reason.
-    Failed(String),
+    Failed(Failed),
 }
 
-impl Dial {
-    /// Starts an attempt to connect to `server`. Returns an error text if the attempt cannot start.
+/// Why a connection cannot be made.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The system's error.
+    System(Errno),
+    /// No answer in time.
+    Silent,
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failed::System(error) => f.write_str(&words(*error)),
+            Failed::Silent => f.write_str(&silence()),
+        }
+    }
+}
+
+impl<R> Dial<R> {
+    /// Starts an attempt to connect to `server`.
     pub(crate) fn start(
         server: &Resolved,
-        request: FlowRequest,
+        request: R,
         now: Instant,
-    ) -> Result<(Dial, Progress), String> {
+    ) -> Result<(Dial<R>, Progress), Errno> {
         let (family, kind) = match server {
             Resolved::Tcp(address) if address.is_ipv4() => {
                 (AddressFamily::INET, SocketType::STREAM)
             }
             Resolved::Tcp(_) => (AddressFamily::INET6, SocketType::STREAM),
             Resolved::Unix(_) => (AddressFamily::UNIX, SocketType::STREAM),
-            Resolved::Udp(_) => return Err("a UDP port accepts no connections".to_owned()),
+            // No connections come to a UDP port.
+            Resolved::Udp(_) => return Err(Errno::PROTOTYPE),
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(family, kind, flags, None).map_err(words)?;
+        let socket = socket_with(family, kind, flags, None)?;
         let mut dial = Dial {
             socket,
             request,
@@ -75,7 +93,7 @@ impl Dial {
                 self.retry_at = Some(now + RETRY_INTERVAL);
                 Progress::Waiting
             }
-            Err(error) => Progress::Failed(words(error)),
+            Err(error) => Progress::Failed(Failed::System(error)),
         }
     }
 
@@ -84,7 +102,7 @@ impl Dial {
         match socket_error(&self.socket) {
             Ok(Ok(())) if rustix::net::getpeername(&self.socket).is_ok() => Progress::Connected,
             Ok(Ok(())) => Progress::Waiting,
-            Ok(Err(error)) | Err(error) => Progress::Failed(words(error)),
+            Ok(Err(error)) | Err(error) => Progress::Failed(Failed::System(error)),
         }
     }
 
@@ -93,12 +111,12 @@ impl Dial {
         self.retry_at.map_or(self.until, |at| at.min(self.until))
     }
 
-    pub(crate) fn into_parts(self) -> (OwnedFd, FlowRequest) {
+    pub(crate) fn into_parts(self) -> (OwnedFd, R) {
         (self.socket, self.request)
     }
 }
 
-impl AsFd for Dial {
+impl<R> AsFd for Dial<R> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -99,6 +99,10 @@ fn listening(endpoint: &Endpoint, source: &io::Error) -> String {
         (io::ErrorKind::AddrNotAvailable, _) => {
             "this host does not have the address; `ip address` lists those it has".to_owned()
         }
+        (io::ErrorKind::PermissionDenied, Endpoint::Tcp(_) | Endpoint::Udp(_)) => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE; run as root, or choose a higher port"
+                .to_owned()
+        }
         (io::ErrorKind::NotFound, _) => "the directory does not exist".to_owned(),
         _ => source.to_string(),
     }

@@ -9,7 +9,7 @@ use carina_sys::Interest;
 use rustix::net::{SendFlags, send};
 
 use crate::connection::prepare;
-use crate::dial::{Dial, Progress, silence, words};
+use crate::dial::{Dial, Failed, Progress, words};
 use crate::endpoint::Resolved;
 use crate::error::GatewayError;
 use crate::live::Live;
@@ -25,7 +25,7 @@ pub(crate) struct Exposed {
     registration: Registration,
     watch: Watch,
     /// Attempts to connect to the server that are not complete, by their item in the epoll set.
-    dials: BTreeMap<u32, Dial>,
+    dials: BTreeMap<u32, Dial<FlowRequest>>,
     last_item: u32,
     live: Live,
     refusals: Refusals,
@@ -80,7 +80,7 @@ impl Exposed {
         }
         let (dial, progress) = match Dial::start(&self.server, request.clone(), now) {
             Ok(started) => started,
-            Err(why) => return self.refuse(&request, &why, now),
+            Err(error) => return self.refuse(&request, &words(error), now),
         };
         match progress {
             Progress::Waiting => self.keep(dial, now),
@@ -89,7 +89,7 @@ impl Exposed {
     }
 
     /// Keeps an attempt to connect until an event or its deadline.
-    fn keep(&mut self, dial: Dial, now: Instant) -> Result<(), GatewayError> {
+    fn keep(&mut self, dial: Dial<FlowRequest>, now: Instant) -> Result<(), GatewayError> {
         self.last_item = self.last_item.checked_add(1).unwrap_or(REGISTRATION + 1);
         let item = self.last_item;
         // A socket whose attempt must be repeated has no events.
@@ -104,20 +104,23 @@ impl Exposed {
 
     fn advance(
         &mut self,
-        dial: Dial,
+        dial: Dial<FlowRequest>,
         progress: Progress,
         now: Instant,
     ) -> Result<(), GatewayError> {
         match progress {
             Progress::Connected => self.accept(dial, now),
             Progress::Waiting => self.keep(dial, now),
-            Progress::Failed(why) => self.refuse(&dial.request, &self.of_server(&why), now),
+            Progress::Failed(why) => {
+                let why = self.of_server(&why.to_string());
+                self.refuse(&dial.request, &why, now)
+            }
         }
     }
 
     /// Accepts the flow request, after the server has accepted the connection, and attaches the
     /// connection to the flow.
-    fn accept(&mut self, dial: Dial, now: Instant) -> Result<(), GatewayError> {
+    fn accept(&mut self, dial: Dial<FlowRequest>, now: Instant) -> Result<(), GatewayError> {
         let (socket, request) = dial.into_parts();
         let is_tcp = matches!(self.server, Resolved::Tcp(_));
         let made = prepare(&socket, is_tcp).map_err(words);
@@ -200,7 +203,7 @@ impl Service for Exposed {
         for (_, mut dial) in due.collect::<Vec<_>>() {
             self.watch.remove(&dial);
             let progress = if dial.until <= now {
-                Progress::Failed(silence())
+                Progress::Failed(Failed::Silent)
             } else {
                 dial.connect(&self.server, now)
             };

@@ -13,6 +13,8 @@ use crate::connector::Connector;
 use crate::endpoint::Endpoint;
 use crate::error::GatewayError;
 use crate::exposed::Exposed;
+use crate::name_server::{NameServer, NameService};
+use crate::proxy::{Proxy, ProxyService};
 use crate::service::{Service, Watch};
 use crate::settings::{Connect, Expose, Setting};
 use crate::udp_connector::UdpConnector;
@@ -64,6 +66,33 @@ impl Gateway {
     /// A setting makes no sense, or the address cannot be listened on.
     pub fn connect(&mut self, settings: Connect) -> Result<Endpoint, GatewayError> {
         self.add_connector(settings).map(|(_, endpoint)| endpoint)
+    }
+
+    /// Listens for clients that name their destinations; gives the address with the port that the
+    /// kernel has chosen, where 0 was asked for.
+    ///
+    /// # Errors
+    /// A setting makes no sense, or the address cannot be listened on.
+    pub fn proxy(&mut self, settings: Proxy) -> Result<Endpoint, GatewayError> {
+        settings.check()?;
+        let (id, watch) = self.next();
+        let service = ProxyService::new(self.node.clone(), settings, watch)?;
+        let endpoint = service.endpoint();
+        self.services.insert(id, Box::new(service));
+        Ok(endpoint)
+    }
+
+    /// Answers questions of DNS; gives the address with the port that the kernel has chosen, where
+    /// 0 was asked for.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub fn names(&mut self, settings: NameServer) -> Result<Endpoint, GatewayError> {
+        let (id, watch) = self.next();
+        let service = NameService::new(settings, watch)?;
+        let endpoint = service.endpoint();
+        self.services.insert(id, Box::new(service));
+        Ok(endpoint)
     }
 
     /// Adds a service of either kind. Returns its number.

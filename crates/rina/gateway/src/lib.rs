@@ -11,6 +11,7 @@
 //! nodes move the bytes, or the kernel if both ends are on one system. The gateway then has no
 //! descriptor of the connection. UDP datagrams are moved by the gateway itself, with one flow for
 //! each peer address.
+//! A [`proxy`] moves the bytes of its clients too.
 //!
 //! One thread with one epoll set runs all services of a [`Gateway`].
 #![forbid(unsafe_code)]
@@ -25,6 +26,8 @@ mod exposed;
 mod gateway;
 mod listener;
 mod live;
+mod name_server;
+pub mod proxy;
 mod proxy_protocol;
 mod refusals;
 mod service;
@@ -36,6 +39,8 @@ mod udp_exposed;
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::GatewayError;
 pub use gateway::Gateway;
+pub use name_server::NameServer;
+pub use proxy::{Protocol, Proxy};
 pub use proxy_protocol::{DIF_TLV, LOCAL_NAME_TLV, REMOTE_NAME_TLV};
 pub use services::Services;
 pub use settings::{CONNECTIONS_MAX, Connect, Expose, IDLE_MS, Setting};

@@ -41,6 +41,12 @@ impl Watch {
         self.epoll.add(fd, token, interest)
     }
 
+    /// Reports a descriptor of [`Interest::ReadWriteEdge`] once more, if it is ready.
+    pub(crate) fn report_again(&self, fd: impl AsFd, item: u32) -> std::io::Result<()> {
+        let token = u64::from(self.service) << 32 | u64::from(item);
+        self.epoll.modify(fd, token, Interest::ReadWriteEdge)
+    }
+
     /// Removes a descriptor from the epoll set; does nothing if it is not there.
     pub(crate) fn remove(&self, fd: impl AsFd) {
         let _ = self.epoll.del(fd);

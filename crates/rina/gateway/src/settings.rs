@@ -128,14 +128,20 @@ impl Connect {
     }
 }
 
-fn check(connections_max: usize, idle_ms: u64) -> Result<(), GatewayError> {
-    if connections_max == 0 {
-        return Err(GatewayError::Setting {
-            field: "connections_max",
-            value: "0".to_owned(),
-            right: "1 or more",
-        });
+/// Checks a limit of connections.
+pub(crate) fn check_connections_max(connections_max: usize) -> Result<(), GatewayError> {
+    if connections_max > 0 {
+        return Ok(());
     }
+    Err(GatewayError::Setting {
+        field: "connections_max",
+        value: "0".to_owned(),
+        right: "1 or more",
+    })
+}
+
+fn check(connections_max: usize, idle_ms: u64) -> Result<(), GatewayError> {
+    check_connections_max(connections_max)?;
     if !(IDLE_MS_MIN..=IDLE_MS_MAX).contains(&idle_ms) {
         return Err(GatewayError::Setting {
             field: "idle_ms",

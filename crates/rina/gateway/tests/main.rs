@@ -6,5 +6,6 @@
 )]
 
 mod datagrams;
+mod proxy;
 mod streams;
 mod support;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use carina_api::AppName;
 use carina_api::control::Client;
 use carina_client::Node;
-use carina_gateway::{Connect, Endpoint, Expose, Gateway, GatewayError};
+use carina_gateway::{Connect, Endpoint, Expose, Gateway, GatewayError, Proxy};
 use carina_node::{Config, NodeHandle};
 use carina_sys::EventFd;
 
@@ -48,19 +48,31 @@ impl House {
 
     /// A connector and where it listens.
     pub(crate) fn connect(&self, settings: Connect) -> (String, Running) {
-        let started = Running::start(self.client(), |gateway| gateway.connect(settings));
-        let (endpoint, running) = started.unwrap();
-        let address = match endpoint {
-            Endpoint::Tcp(address) | Endpoint::Udp(address) => address,
-            Endpoint::Unix(path) => path.display().to_string(),
-        };
-        (address, running)
+        listening(Running::start(self.client(), |gateway| {
+            gateway.connect(settings)
+        }))
+    }
+
+    /// A proxy and where it listens.
+    pub(crate) fn proxy(&self, settings: Proxy) -> (String, Running) {
+        listening(Running::start(self.client(), |gateway| {
+            gateway.proxy(settings)
+        }))
     }
 
     /// A path in the directory of the house.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
+}
+
+fn listening(started: Result<(Endpoint, Running), GatewayError>) -> (String, Running) {
+    let (endpoint, running) = started.unwrap();
+    let address = match endpoint {
+        Endpoint::Tcp(address) | Endpoint::Udp(address) => address,
+        Endpoint::Unix(path) => path.display().to_string(),
+    };
+    (address, running)
 }
 
 /// A gateway that runs until it is stopped.

@@ -34,7 +34,7 @@ use crate::label::Label;
 use crate::mark::Mark;
 use crate::name_table::{address_v4, address_v6};
 use crate::node::{self, Allocation, Wanted};
-use crate::rule::{Decision, Direction};
+use crate::rule::{Decision, Direction, Rule};
 use crate::settings::Settings;
 pub use crate::sockets::{AcceptFlags, Descriptors};
 use crate::sockets::{
@@ -72,6 +72,11 @@ impl Wrap {
     /// `settings` decide which sockets become flows.
     pub fn new(settings: Settings) -> Wrap {
         Wrap { settings }
+    }
+
+    /// Whether a rule makes flows of connections to hosts by their names.
+    pub fn has_names(&self) -> bool {
+        self.settings.rules.iter().any(Rule::has_names)
     }
 
     /// Returns the two addresses that stand for a host name in the name table; `None` when no rule
@@ -415,8 +420,8 @@ pub fn take_error(socket: BorrowedFd<'_>, mark: Mark) -> Result<Option<Errno>, E
     Ok(sockopt::socket_error(socket)?.err())
 }
 
-/// Whether this socket is a flow that exists: not a registration, and not a flow that failed or that
-/// the node has not allocated yet.
+/// Whether this socket is a flow that exists: false for a registration, for a flow that failed, and
+/// while the node has not allocated the flow yet.
 pub fn is_connected(socket: BorrowedFd<'_>, mark: Mark) -> bool {
     if mark.has(Mark::LISTENER) || mark.has(Mark::FAILED) {
         return false;

@@ -14,11 +14,16 @@
 //!   the form that they have in the memory of a program.
 //! - [`supervisor`] carries out the calls of programs that load no library, such as static ones.
 //! - [`settings`] encodes the settings that `carina wrap` passes on in the environment.
+//! - [`zones`] says which host names are names of registered applications, for [`dns`].
 
 #![forbid(unsafe_code)]
 
 mod addresses;
 pub mod calls;
+pub mod dns;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
+pub mod hosts_file;
 pub mod label;
 pub mod mark;
 pub mod name_table;
@@ -31,3 +36,4 @@ pub mod socket_address;
 mod sockets;
 pub mod supervisor;
 mod unix_name;
+pub mod zones;

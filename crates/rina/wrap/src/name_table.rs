@@ -14,7 +14,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -41,6 +41,13 @@ pub enum NameTableError {
     /// The text is not a host name.
     #[error("{0:?} is no name of a host: it has 1 to 253 letters, digits, '.', '-' and '_'")]
     Name(String),
+    /// No directory of the user's own.
+    #[error(
+        "the directory {} of the table of names belongs to another user; set XDG_RUNTIME_DIR to a \
+         directory of your own",
+        .0.display()
+    )]
+    Directory(PathBuf),
     /// The table has the largest number of names.
     #[error(
         "the table of names {path} has {NAMES_MAX} names, which is the maximum; remove the \
@@ -56,6 +63,38 @@ impl NameTable {
     /// Makes the table in the file `path`, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> NameTable {
         NameTable { path: path.into() }
+    }
+
+    /// The table of the user of this process: in the node's run directory if that is the user's,
+    /// else in a directory of the user's own, which is made.
+    ///
+    /// # Errors
+    /// The directory cannot be made, or belongs to another user.
+    pub fn of_user(run: &Path) -> Result<NameTable, NameTableError> {
+        let uid = rustix::process::geteuid().as_raw();
+        let is_own = |path: &Path| {
+            let metadata = path.symlink_metadata();
+            metadata.is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == uid)
+        };
+        let failed = |path: &Path, error| NameTableError::File {
+            path: path.to_owned(),
+            error,
+        };
+        if is_own(run) {
+            let run = std::path::absolute(run).map_err(|error| failed(run, error))?;
+            return Ok(NameTable::new(run.join(FILE)));
+        }
+        let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(directory) if !directory.is_empty() => Path::new(&directory).join("carina"),
+            _ => PathBuf::from(format!("/tmp/carina-{uid}")),
+        };
+        let mut builder = std::fs::DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(&directory);
+        made.map_err(|error| failed(&directory, error))?;
+        if !is_own(&directory) {
+            return Err(NameTableError::Directory(directory));
+        }
+        Ok(NameTable::new(directory.join(FILE)))
     }
 
     /// Returns the path of the table's file.
@@ -93,6 +132,15 @@ impl NameTable {
         number.ok_or_else(|| NameTableError::Full {
             path: self.path.clone(),
         })
+    }
+
+    /// The addresses that stand for a name, which is put into the table when it is not there.
+    ///
+    /// # Errors
+    /// [`NameTableError`]
+    pub fn addresses(&self, host: &str) -> Result<[IpAddr; 2], NameTableError> {
+        let number = self.number(host)?;
+        Ok([address_v4(number).into(), address_v6(number).into()])
     }
 
     /// Returns the name for which the table has this address; `None` for every other address.
@@ -166,7 +214,8 @@ fn read_all(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn is_host(host: &str) -> bool {
+/// Whether a text can be the name of a host in the table.
+pub(crate) fn is_host(host: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     (1..=253).contains(&host.len()) && host.bytes().all(is_allowed)
 }
@@ -177,6 +226,9 @@ const FIRST_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
 /// IPv6 address of the first name, from the unique local range fd00::/8 (RFC 4193).
 const FIRST_V6: Ipv6Addr = Ipv6Addr::new(0xfd63, 0x6172, 0x696e, 0x6100, 0, 0, 0, 1);
+
+/// The name of the file.
+const FILE: &str = "names";
 
 /// Largest number of names in a table.
 const NAMES_MAX: usize = 65_000;

@@ -167,6 +167,16 @@ impl Rule {
         }
     }
 
+    /// Whether the rule is for sockets that connect or for sockets that listen.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Whether only the address of a host, not its name, tells if the rule fits.
+    pub fn is_of_addresses(&self) -> bool {
+        matches!(self.host, Host::Network { .. })
+    }
+
     /// Whether the rule is for a socket with this address in this direction.
     pub fn fits(&self, direction: Direction, address: &Address) -> bool {
         let port = address.socket.port();
@@ -185,6 +195,12 @@ impl Rule {
             Host::Network { .. } => false,
         };
         fits && self.direction == Direction::Connect && matches!(self.target, Target::Flow { .. })
+    }
+
+    /// Whether the rule makes flows of connections to hosts by their names.
+    pub fn has_names(&self) -> bool {
+        let is_flow = matches!(self.target, Target::Flow { .. });
+        is_flow && self.direction == Direction::Connect && !self.is_of_addresses()
     }
 
     /// Whether this rule fits everything that `other` fits, so that `other` is never used when it

@@ -134,6 +134,13 @@ pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
         )
 }
 
+/// Whether the socket is one of UDP.
+pub(crate) fn is_udp(socket: BorrowedFd<'_>) -> bool {
+    let is_inet = sockopt::socket_domain(socket)
+        .is_ok_and(|family| [AddressFamily::INET, AddressFamily::INET6].contains(&family));
+    is_inet && sockopt::socket_type(socket) == Ok(SocketType::DGRAM)
+}
+
 /// Returns the wildcard address with port 0 if the socket is a TCP socket without an address;
 /// otherwise `None`.
 pub(crate) fn unbound_address(socket: BorrowedFd<'_>) -> Option<SocketAddr> {

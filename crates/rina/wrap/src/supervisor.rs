@@ -11,6 +11,7 @@
 //! |---|---|
 //! | a flow or a registration, or a TCP socket that becomes one | it carries out the call |
 //! | an address for a TCP socket that stays in the kernel | it calls on its copy of the socket |
+//! | a UDP socket to port 53, if a rule has names | its [`resolver`] takes the place |
 //! | anything else | it lets the kernel carry out the call, and reads no memory of the program |
 //!
 //! The supervisor calls with its own copy of the address, so that no program can change the address
@@ -23,6 +24,7 @@
 
 mod caller;
 mod handle;
+mod resolver;
 mod run;
 mod waiting;
 
@@ -35,6 +37,7 @@ use carina_seccomp::{Listener, Notification, take_interrupts};
 
 use crate::calls::Wrap;
 use crate::supervisor::caller::Rights;
+use crate::supervisor::resolver::Resolver;
 use crate::supervisor::waiting::{Waiting, lock};
 
 pub use carina_seccomp::StartError;
@@ -44,7 +47,8 @@ pub use crate::supervisor::run::run;
 /// Carries out the socket calls of all programs that run under one seccomp filter.
 pub struct Supervisor {
     listener: Listener,
-    wrap: Wrap,
+    wrap: Arc<Wrap>,
+    resolver: Resolver,
     own: Rights,
     waiting: Waiting,
     /// Locked by the one thread that receives notifications.
@@ -70,8 +74,10 @@ impl Supervisor {
     pub fn new(listener: Listener, wrap: Wrap) -> io::Result<Supervisor> {
         take_interrupts()?;
         let own = Rights::of("thread-self");
+        let wrap = Arc::new(wrap);
         Ok(Supervisor {
             listener,
+            resolver: Resolver::new(Arc::clone(&wrap))?,
             wrap,
             own: own.ok_or_else(|| io::Error::other("/proc/self is not readable"))?,
             waiting: Waiting::new()?,

@@ -30,6 +30,7 @@ pub(crate) mod lab;
 #[cfg(feature = "packet")]
 pub(crate) mod lwaftr;
 pub(crate) mod measured;
+pub(crate) mod names;
 #[cfg(feature = "packet")]
 pub(crate) mod nfv;
 pub(crate) mod nic;
@@ -38,8 +39,10 @@ pub(crate) mod packet_output;
 pub(crate) mod perf;
 pub(crate) mod ping;
 pub(crate) mod policy;
+pub(crate) mod proxy;
 pub(crate) mod register;
 pub(crate) mod rib;
+mod rules;
 #[cfg(feature = "tools")]
 pub(crate) mod sim;
 pub(crate) mod ssh;

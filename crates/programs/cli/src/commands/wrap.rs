@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +15,8 @@ use carina_wrap::settings::{Settings, VARIABLE};
 use carina_wrap::supervisor::{self, StartError};
 
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::commands::rules;
+use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 
 /// Run a program whose TCP connections become flows, without changing the program
 ///
@@ -145,12 +145,7 @@ fn others_preloaded() -> Option<OsString> {
 
 fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
     let mut rules = args.rules.clone();
-    if let Some(at) = unreachable(&rules) {
-        return Err(usage(format!(
-            "rule {:?} is never used: an earlier rule matches everything that it matches",
-            rules[at].to_string()
-        )));
-    }
+    rules::check(&rules)?;
     if let Some(host) = &args.host {
         let wildcards = [
             IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -159,12 +154,11 @@ fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
         rules.extend(wildcards.map(|address| Rule::listen_as(address, host, args.dif.clone())));
     }
     if args.rules.is_empty() {
-        let default = DEFAULT_RULE.parse::<Rule>();
-        rules.push(default.attempt("reading the default rule")?);
+        rules.push(rules::default_rule()?);
     }
-    let run_dir = shared.run_dir();
-    let names = names_directory(run_dir.path())?;
-    let socket = std::path::absolute(run_dir.ipc_sock()).attempt("finding the node's socket")?;
+    let names = rules::name_table(shared)?;
+    let socket =
+        std::path::absolute(shared.run_dir().ipc_sock()).attempt("finding the node's socket")?;
     let of_system = || {
         rustix::system::uname()
             .nodename()
@@ -174,45 +168,9 @@ fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
     Ok(Settings {
         rules,
         node: socket,
-        names: names.join("names"),
+        names: names.path().to_owned(),
         host: args.host.clone().unwrap_or_else(of_system),
     })
-}
-
-/// Index of the first rule that is never used, because an earlier rule matches all that it matches.
-fn unreachable(rules: &[Rule]) -> Option<usize> {
-    let hides = |(at, rule): (usize, &Rule)| {
-        let before = &rules[..at];
-        before.iter().any(|first| first.hides(rule)).then_some(at)
-    };
-    rules.iter().enumerate().find_map(hides)
-}
-
-/// The directory for the table of names: the run directory if it belongs to this user, otherwise a
-/// directory of the user, which is created.
-fn names_directory(run: &Path) -> Result<PathBuf, Failure> {
-    let uid = rustix::process::geteuid().as_raw();
-    let is_own = |path: &Path| {
-        let metadata = path.symlink_metadata();
-        metadata.is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == uid)
-    };
-    if is_own(run) {
-        return std::path::absolute(run).attempt("finding the run directory");
-    }
-    let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) if !directory.is_empty() => Path::new(&directory).join("carina"),
-        _ => PathBuf::from(format!("/tmp/carina-{uid}")),
-    };
-    let mut builder = std::fs::DirBuilder::new();
-    let made = builder.recursive(true).mode(0o700).create(&directory);
-    made.attempt(format!("making {}", directory.display()))?;
-    if !is_own(&directory) {
-        return Err(failed(format!(
-            "{} belongs to another user; set XDG_RUNTIME_DIR to a directory of your own",
-            directory.display()
-        )));
-    }
-    Ok(directory)
 }
 
 /// The new value of `LD_PRELOAD`: `library`, followed by the libraries that it already contains.
@@ -270,9 +228,6 @@ fn checked(library: PathBuf) -> Result<PathBuf, Failure> {
 fn not_wrapped(error: ProgramError) -> Failure {
     refused(format!("the program is not started: {error}"))
 }
-
-/// The rule that applies without `--rule`.
-const DEFAULT_RULE: &str = "*.dif.internal -> dif as {name}:{port}";
 
 /// File name of the library that is loaded into programs.
 const LIBRARY: &str = "libcarina_preload.so";

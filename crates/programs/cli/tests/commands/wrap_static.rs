@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::commands::node::{CARINA, Node, both_in_one};
+use crate::commands::serving::{serve, web_server};
 
 /// Compiles a static program; `None`, with a note, where that is not possible.
 fn compiled(directory: &Path, name: &str, source: &str) -> Option<PathBuf> {
@@ -95,6 +96,51 @@ fn go_programs_talk_over_flows() {
     assert_eq!(code(client), 7);
     assert_eq!(code(serving), 0);
 }
+
+#[test]
+fn go_program_resolves_a_name_of_a_dif() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "program.go", GO_HTTP) else {
+        return;
+    };
+    let node = both_in_one();
+    let web = web_server();
+    let _exposed = serve(&node, &["expose", "tcp", &web, "--as", "web.vm:8080"]);
+    let ask = |url: &str| {
+        let rule = ["--rule", "*.vm -> dif"];
+        let output = wrapped(&node, &rule, &program, &[url]).wait_with_output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let said = ask("http://web.vm:8080/page");
+    assert!(said.contains("GET /page HTTP/1.1"), "{said}");
+    let said = ask("http://nobody.vm:8080/");
+    assert!(said.contains("connection refused"), "{said}");
+    // Another name is a question for the program's own server, which this name defeats at once or
+    // late; it never becomes a flow.
+    let said = ask("http://no-such-host.invalid:8080/");
+    assert!(said.contains("lookup no-such-host.invalid"), "{said}");
+}
+
+/// Prints a page, or an error.
+const GO_HTTP: &str = r#"package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+)
+
+func main() {
+	http.DefaultTransport.(*http.Transport).Proxy = nil
+	answer, err := http.Get(os.Args[1])
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	io.Copy(os.Stdout, answer.Body)
+}
+"#;
 
 #[test]
 fn signals_go_on_to_a_static_program() {

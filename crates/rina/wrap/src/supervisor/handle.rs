@@ -8,11 +8,11 @@ use carina_seccomp::filter::Call as SystemCall;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::calls::{AcceptFlags, Call, is_connected, local_address, remote_address};
+use crate::calls::{AcceptFlags, Call, Descriptors, is_connected, local_address, remote_address};
 use crate::mark::Mark;
 use crate::options;
 use crate::socket_address;
-use crate::sockets::{is_tcp, set_flags, unbound_address};
+use crate::sockets::{is_tcp, is_udp, set_flags, unbound_address};
 use crate::supervisor::caller::{Caller, Rights};
 use crate::supervisor::waiting::Parked;
 use crate::supervisor::{Supervisor, Warning};
@@ -116,6 +116,9 @@ impl Supervisor {
         socket: BorrowedFd<'_>,
         mark: Option<Mark>,
     ) -> Result<Answer, Errno> {
+        if mark.is_none() && is_udp(socket) {
+            return self.connect_udp(caller, call, socket);
+        }
         if mark.is_none() && !is_tcp(socket) {
             return Ok(Answer::Pass);
         }
@@ -135,6 +138,32 @@ impl Supervisor {
             return Err(Errno::AFNOSUPPORT);
         }
         Ok(carina_seccomp::connect(socket, &bytes).map(|()| 0).into())
+    }
+
+    /// A UDP socket stays the kernel's, unless it asks a name server and a rule has names.
+    fn connect_udp(
+        &self,
+        caller: &Caller<'_>,
+        call: &Notification,
+        socket: BorrowedFd<'_>,
+    ) -> Result<Answer, Errno> {
+        // Questions that are not for this resolver go out of the supervisor's network.
+        if !self.wrap.has_names() || caller.rights()?.network != self.own.network {
+            return Ok(Answer::Pass);
+        }
+        let bytes = caller.read_address(call.arguments[1], call.arguments[2])?;
+        let server = socket_address::decoded(&bytes).filter(|to| to.port() == NAME_SERVER_PORT);
+        let Some(server) = server else {
+            // A program that changes the address now only loses names of its own.
+            return Ok(Answer::Pass);
+        };
+        let Ok(end) = self.resolver.connect(server) else {
+            return Ok(Answer::Pass);
+        };
+        let flags = rustix::fs::fcntl_getfl(socket)? & OFlags::NONBLOCK;
+        rustix::fs::fcntl_setfl(&end, flags)?;
+        caller.replace(socket, end)?;
+        Ok(DONE)
     }
 
     fn bind(
@@ -298,6 +327,9 @@ fn write_address(
     let bytes = socket_address::encoded(address);
     caller.write_sized(&bytes, call.arguments[1], call.arguments[2], true)
 }
+
+/// The port of name servers (RFC 1035 §4.2).
+const NAME_SERVER_PORT: u16 = 53;
 
 /// Returns the lowest port that needs no `CAP_NET_BIND_SERVICE` (ip(7)).
 fn first_port_for_all() -> u16 {

@@ -1,0 +1,33 @@
+//! A proxy: its clients name their destinations, and rules decide which become flows.
+//!
+//! ```text
+//!  client -- SOCKS5 or HTTP --> Proxy -- destination --> Routes -- flow ---> node
+//!                                 |                        |  +-- TCP -----> server
+//!                                 |                        +-- refusal, with its cause
+//!                                 +== bytes, in both directions ==> Relay
+//! ```
+//!
+//! - [`socks`] and [`http`] decode what clients send; they do no I/O.
+//! - [`routes`] applies the rules of `carina wrap` to a destination.
+//! - [`session`] is one connection of a client, from its first byte to its last.
+//!
+//! The proxy must answer its client before the first byte of the server. A node would move bytes
+//! of an attached socket at once, so the bytes of both directions pass through this process.
+
+mod body;
+mod destination;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
+mod handshake;
+mod http;
+mod look_ups;
+mod refusal;
+mod relay;
+mod routes;
+mod service;
+mod session;
+mod settings;
+mod socks;
+
+pub(crate) use service::ProxyService;
+pub use settings::{Protocol, Proxy};

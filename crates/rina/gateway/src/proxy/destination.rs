@@ -1,0 +1,122 @@
+//! Where a client of a proxy wants to connect to.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Destination {
+    pub host: Host,
+    /// Never 0.
+    pub port: u16,
+}
+
+/// A host, as its client names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// A name in lower case, without a dot at its end.
+    Name(String),
+    Address(IpAddr),
+}
+
+impl Destination {
+    /// A destination from a host's name or address in text. `None` when the host is neither, or the
+    /// port is 0.
+    pub(crate) fn new(host: &str, port: u16) -> Option<Destination> {
+        let host = match host.parse::<IpAddr>() {
+            Ok(address) => Host::Address(address),
+            Err(_) => Host::Name(name(host)?),
+        };
+        (port != 0).then_some(Destination { host, port })
+    }
+
+    /// Reads `HOST:PORT`, `[IPv6]:PORT`, or either without its port where there is a default.
+    pub(crate) fn from_authority(text: &str, default_port: Option<u16>) -> Option<Destination> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']')?;
+                host.parse::<Ipv6Addr>().ok()?;
+                match rest {
+                    "" => (host, None),
+                    rest => (host, Some(rest.strip_prefix(':')?)),
+                }
+            }
+            None => match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        let port = match port {
+            // RFC 3986 §3.2.3 allows a colon without a port.
+            None | Some("") => default_port?,
+            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse().ok()?
+            }
+            Some(_) => return None,
+        };
+        Destination::new(host, port)
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Host::Name(name) => write!(f, "{name}:{}", self.port),
+            Host::Address(IpAddr::V4(address)) => write!(f, "{address}:{}", self.port),
+            Host::Address(IpAddr::V6(address)) => write!(f, "[{address}]:{}", self.port),
+        }
+    }
+}
+
+fn name(text: &str) -> Option<String> {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_allowed);
+    is_name.then(|| name.to_ascii_lowercase())
+}
+
+/// Longest name of a host in text (RFC 1035 §3.1).
+const NAME_BYTES_MAX: usize = 253;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities_are_hosts_with_ports() {
+        for (text, shown) in [
+            ("Web.VM.:80", "web.vm:80"),
+            ("10.0.0.1:8080", "10.0.0.1:8080"),
+            ("[fd00::1]:443", "[fd00::1]:443"),
+            ("web.vm", "web.vm:80"),
+            ("[::1]", "[::1]:80"),
+            ("web.vm:", "web.vm:80"),
+        ] {
+            let read = Destination::from_authority(text, Some(80)).unwrap();
+            assert_eq!(read.to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_no_authority_is_refused() {
+        for text in [
+            "",
+            ":80",
+            "web.vm:0",
+            "web.vm:65536",
+            "web.vm:+80",
+            "web vm:80",
+            "u@web.vm:80",
+            "[web.vm]:80",
+            "[::1]80",
+            "[::1:80",
+            "::1:80",
+            "a\0b:80",
+            "ä.vm:80",
+        ] {
+            assert_eq!(Destination::from_authority(text, Some(80)), None, "{text}");
+        }
+        assert_eq!(Destination::from_authority("web.vm", None), None);
+        assert_eq!(Destination::new(&"a".repeat(254), 1), None);
+    }
+}

@@ -1,0 +1,498 @@
+//! The service of a gateway that serves the clients of a proxy.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use carina_api::FlowSpec;
+use carina_client::Node;
+use carina_sys::Interest;
+
+use crate::connection::prepare;
+use crate::dial::{Dial, Failed, Progress as DialProgress, silence};
+use crate::endpoint::{Endpoint, Resolved};
+use crate::error::GatewayError;
+use crate::listener::Listener;
+use crate::proxy::destination::Host;
+use crate::proxy::handshake::Handshake;
+use crate::proxy::look_ups::{Found, LookUps};
+use crate::proxy::refusal::{Cause, Refusal};
+use crate::proxy::relay::{Relay, Turn};
+use crate::proxy::routes::{Route, Routes};
+use crate::proxy::session::{Pending, Progress, Session, State, Wanted, discard, read};
+use crate::proxy::settings::Proxy;
+use crate::refusals::Refusals;
+use crate::service::{Service, Watch};
+
+/// A listening socket and the connections of its clients.
+pub(crate) struct ProxyService {
+    settings: Proxy,
+    node: Node,
+    routes: Routes,
+    listener: Listener,
+    watch: Watch,
+    look_ups: LookUps,
+    /// Connections that are being made, or refused.
+    sessions: BTreeMap<u32, Session>,
+    /// Connections that are made.
+    relays: BTreeMap<u32, Relay>,
+    last_session: u32,
+    /// Sessions that have asked the node.
+    asking: usize,
+    /// Sessions that will ask the node; some of them may have gone.
+    queue: VecDeque<u32>,
+    /// No connection is accepted until then: others wait in the listener's queue.
+    paused_until: Option<Instant>,
+    buffer: Vec<u8>,
+    refusals: Refusals,
+}
+
+impl ProxyService {
+    pub(crate) fn new(
+        node: Node,
+        settings: Proxy,
+        watch: Watch,
+    ) -> Result<ProxyService, GatewayError> {
+        let system = || GatewayError::system("waiting for connections");
+        let listener = Listener::bind(&settings.listen)?;
+        let look_ups = LookUps::new().map_err(system())?;
+        let added = watch.add(&listener, LISTENER, Interest::Read);
+        let added = added.and_then(|()| watch.add(look_ups.wake.as_ref(), WAKE, Interest::Read));
+        added.map_err(system())?;
+        let (rules, names) = (settings.rules.clone(), settings.names.clone());
+        Ok(ProxyService {
+            routes: Routes::new(rules, names, settings.pass),
+            refusals: Refusals::new(format_args!("{} proxy", settings.protocol)),
+            settings,
+            node,
+            listener,
+            watch,
+            look_ups,
+            sessions: BTreeMap::new(),
+            relays: BTreeMap::new(),
+            last_session: 0,
+            asking: 0,
+            queue: VecDeque::new(),
+            paused_until: None,
+            buffer: vec![0; BUFFER_BYTES],
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.listener.endpoint.clone()
+    }
+
+    fn accept_some(&mut self, now: Instant) {
+        for _ in 0..ACCEPTS_MAX {
+            if self.sessions.len() + self.relays.len() >= self.settings.connections_max {
+                return self.pause(now);
+            }
+            match self.listener.accept() {
+                Ok(Some(client)) => self.begin(client, now),
+                Ok(None) => return,
+                Err(error) => {
+                    self.refusals.note(format_args!("accepting: {error}"), now);
+                    return self.pause(now);
+                }
+            }
+        }
+    }
+
+    fn pause(&mut self, now: Instant) {
+        if self.paused_until.is_none() {
+            self.watch.remove(&self.listener);
+        }
+        self.paused_until = Some(now + PAUSE);
+    }
+
+    fn begin(&mut self, client: OwnedFd, now: Instant) {
+        let number = self.next_number();
+        let added = prepare(&client, true).map_err(io::Error::from);
+        let item = client_item(number);
+        let added = added.and_then(|()| self.watch.add(&client, item, Interest::ReadWriteEdge));
+        if let Err(error) = added {
+            return self.refusals.note(error, now);
+        }
+        let handshake = Handshake::new(self.settings.protocol);
+        let session = Session::new(client, handshake, now);
+        self.sessions.insert(number, session);
+    }
+
+    /// A number that no session has.
+    fn next_number(&mut self) -> u32 {
+        loop {
+            self.last_session = self.last_session % SESSION_MAX + 1;
+            let number = self.last_session;
+            if !self.sessions.contains_key(&number) && !self.relays.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
+    fn put(&mut self, number: u32, state: State, until: Option<Instant>) {
+        self.sessions.insert(number, Session { state, until });
+    }
+
+    /// A socket of a session is ready.
+    fn advance(&mut self, number: u32, now: Instant) {
+        if let Some(relay) = self.relays.remove(&number) {
+            return self.turn(number, relay);
+        }
+        let Some(Session { state, until }) = self.sessions.remove(&number) else {
+            return;
+        };
+        match state {
+            State::Reading {
+                client,
+                handshake,
+                input,
+            } => match read(client, handshake, input, &mut self.buffer) {
+                (Progress::Asked(pending), _) => self.route(number, pending, now),
+                (Progress::Wrong(client, answer, why), _) => {
+                    self.end(number, client, &answer, &why, now);
+                }
+                (Progress::Waiting, Some(state)) => self.put(number, state, until),
+                (Progress::Waiting | Progress::Gone, _) => {}
+            },
+            State::Asking(pending, mut allocation) => match allocation.try_finish() {
+                Ok(None) => self.put(number, State::Asking(pending, allocation), until),
+                answer => {
+                    self.asking -= 1;
+                    self.watch.remove(&allocation);
+                    match answer.map(|flow| flow.and_then(|flow| flow.socket)) {
+                        Ok(Some(flow)) => self.relay(number, pending, flow, now),
+                        Ok(None) => {
+                            let text = "the node gave a flow without a socket";
+                            self.refuse(number, pending, Refusal::new(Cause::Refused, text), now);
+                        }
+                        Err(error) => {
+                            self.refuse(number, pending, Refusal::of_node(&error), now);
+                        }
+                    }
+                    self.ask_queued(now);
+                }
+            },
+            State::Dialing(pending, dial, others) => {
+                let progress = dial.progress();
+                self.dialed(number, pending, dial, progress, others, now);
+            }
+            State::Closing(client) => {
+                if discard(&client, &mut self.buffer) {
+                    self.put(number, State::Closing(client), until);
+                }
+            }
+            // The client may have sent more, or closed: that is seen when it is connected.
+            state @ (State::LookingUp(_) | State::Queued(..)) => self.put(number, state, until),
+        }
+    }
+
+    /// A client has said where it wants to go.
+    fn route(&mut self, number: u32, pending: Pending, now: Instant) {
+        let route = self.routes.of(&pending.asked.to);
+        match (route, &pending.asked.to.host) {
+            (Ok(Route::LookUp), Host::Name(host)) => {
+                self.look_ups.start(number, host);
+                let until = Some(now + LOOK_UP_LIMIT);
+                self.put(number, State::LookingUp(pending), until);
+            }
+            (route, _) => self.follow(number, pending, route, now),
+        }
+    }
+
+    fn follow(
+        &mut self,
+        number: u32,
+        pending: Pending,
+        route: Result<Route, Refusal>,
+        now: Instant,
+    ) {
+        match route {
+            Ok(Route::Flow { dif, name }) => {
+                let state = State::Queued(pending, Wanted { dif, name });
+                self.put(number, state, Some(now + ANSWER_LIMIT));
+                self.queue.push_back(number);
+                self.ask_queued(now);
+            }
+            Ok(Route::Tcp(mut addresses)) => {
+                addresses.reverse();
+                self.dial(number, pending, addresses, None, now);
+            }
+            Ok(Route::LookUp) => {
+                let text = format!("{}: only an address decides", pending.asked.to);
+                self.refuse(number, pending, Refusal::new(Cause::Forbidden, text), now);
+            }
+            Err(refusal) => self.refuse(number, pending, refusal, now),
+        }
+    }
+
+    fn found(&mut self, found: Found, now: Instant) {
+        let Some(session) = self.sessions.remove(&found.session) else {
+            return;
+        };
+        let Session { state, until } = session;
+        let State::LookingUp(pending) = state else {
+            return self.put(found.session, state, until);
+        };
+        let to = &pending.asked.to;
+        let route = match &found.addresses {
+            Ok(addresses) => self.routes.of_addresses(to, addresses),
+            Err(error) => {
+                let text = format!("looking up {to}: {error}");
+                Err(Refusal::new(Cause::Unreachable, text))
+            }
+        };
+        self.follow(found.session, pending, route, now);
+    }
+
+    /// Asks for the flows of clients that wait, as many as the node should have at a time.
+    fn ask_queued(&mut self, now: Instant) {
+        while self.asking < ASKING_MAX
+            && let Some(number) = self.queue.pop_front()
+        {
+            let Some(Session { state, until }) = self.sessions.remove(&number) else {
+                continue;
+            };
+            let State::Queued(pending, wanted) = state else {
+                self.put(number, state, until);
+                continue;
+            };
+            let spec = FlowSpec::reliable();
+            let Wanted { dif, name } = &wanted;
+            let local = &self.settings.local;
+            let asked = self
+                .node
+                .start_allocate_stream(local, name, dif.as_ref(), &spec, None);
+            match asked {
+                Ok(allocation) => {
+                    let item = server_item(number);
+                    if let Err(error) = self.watch.add(&allocation, item, Interest::Read) {
+                        let refusal = Refusal::new(Cause::Busy, error.to_string());
+                        self.refuse(number, pending, refusal, now);
+                        continue;
+                    }
+                    self.asking += 1;
+                    self.put(number, State::Asking(pending, allocation), until);
+                }
+                Err(error) => self.refuse(number, pending, Refusal::of_node(&error), now),
+            }
+        }
+    }
+
+    /// Connects to the last of the addresses; `before` is why the one before failed.
+    fn dial(
+        &mut self,
+        number: u32,
+        pending: Pending,
+        mut addresses: Vec<SocketAddr>,
+        before: Option<Failed>,
+        now: Instant,
+    ) {
+        let Some(address) = addresses.pop() else {
+            let mut refusal = match before {
+                Some(Failed::System(error)) => Refusal::of_system(error),
+                Some(Failed::Silent) => Refusal::new(Cause::TimedOut, silence()),
+                None => Refusal::new(Cause::Unreachable, "the host has no address"),
+            };
+            refusal.text = format!("{}: {}", pending.asked.to, refusal.text);
+            return self.refuse(number, pending, refusal, now);
+        };
+        match Dial::start(&Resolved::Tcp(address), (), now) {
+            Ok((dial, progress)) => {
+                let item = server_item(number);
+                if let Err(error) = self.watch.add(&dial, item, Interest::Write) {
+                    let refusal = Refusal::new(Cause::Busy, error.to_string());
+                    return self.refuse(number, pending, refusal, now);
+                }
+                self.dialed(number, pending, dial, progress, addresses, now);
+            }
+            Err(error) => self.dial(number, pending, addresses, Some(Failed::System(error)), now),
+        }
+    }
+
+    fn dialed(
+        &mut self,
+        number: u32,
+        pending: Pending,
+        dial: Dial<()>,
+        progress: DialProgress,
+        others: Vec<SocketAddr>,
+        now: Instant,
+    ) {
+        match progress {
+            DialProgress::Waiting => {
+                let until = Some(dial.until);
+                self.put(number, State::Dialing(pending, dial, others), until);
+            }
+            DialProgress::Connected => {
+                self.watch.remove(&dial);
+                let (server, ()) = dial.into_parts();
+                self.relay(number, pending, server, now);
+            }
+            DialProgress::Failed(why) => {
+                self.watch.remove(&dial);
+                self.dial(number, pending, others, Some(why), now);
+            }
+        }
+    }
+
+    /// The connection is made: bytes flow from here on.
+    fn relay(&mut self, number: u32, pending: Pending, server: OwnedFd, now: Instant) {
+        // Of the socket of a flow the option fails, which it does not need.
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&server, true);
+        let item = server_item(number);
+        if let Err(error) = self.watch.add(&server, item, Interest::ReadWriteEdge) {
+            let refusal = Refusal::new(Cause::Busy, error.to_string());
+            return self.refuse(number, pending, refusal, now);
+        }
+        match pending.connected(server) {
+            Ok(relay) => self.turn(number, relay),
+            Err(why) => self.refusals.note(why, now),
+        }
+    }
+
+    fn turn(&mut self, number: u32, mut relay: Relay) {
+        let ends = match relay.turn(&mut self.buffer) {
+            Turn::Ended => true,
+            Turn::Waiting => false,
+            Turn::Busy => {
+                let (client, server) = (client_item(number), server_item(number));
+                let again = self.watch.report_again(relay.server(), server);
+                again
+                    .and_then(|()| self.watch.report_again(relay.client(), client))
+                    .is_err()
+            }
+        };
+        if ends {
+            return relay.close();
+        }
+        self.relays.insert(number, relay);
+    }
+
+    fn refuse(&mut self, number: u32, pending: Pending, refusal: Refusal, now: Instant) {
+        let answer = pending.handshake.refuse(&refusal);
+        self.end(number, pending.client, &answer, &refusal.text, now);
+    }
+
+    /// Sends a client why it is refused, and lets it read that.
+    fn end(&mut self, number: u32, client: OwnedFd, answer: &[u8], why: &str, now: Instant) {
+        self.refusals.note(why, now);
+        if let Some(session) = Session::closing(client, answer, now) {
+            // It may have sent what has not been read yet, without another event.
+            let _ = self
+                .watch
+                .report_again(session.client(), client_item(number));
+            self.sessions.insert(number, session);
+        }
+    }
+
+    /// The time of a session is over.
+    fn expire(&mut self, number: u32, now: Instant) {
+        let Some(Session { state, .. }) = self.sessions.remove(&number) else {
+            return;
+        };
+        match state {
+            State::Reading { .. } => {
+                self.refusals
+                    .note("a client did not say where it wants to go", now);
+            }
+            State::LookingUp(pending) => {
+                self.look_ups.forget(number);
+                let limit = LOOK_UP_LIMIT.as_secs();
+                let text = format!("looking up {}: no answer in {limit} s", pending.asked.to);
+                self.refuse(number, pending, Refusal::new(Cause::TimedOut, text), now);
+            }
+            State::Queued(pending, _) => self.unanswered(number, pending, now),
+            State::Asking(pending, allocation) => {
+                self.asking -= 1;
+                self.watch.remove(&allocation);
+                self.unanswered(number, pending, now);
+                self.ask_queued(now);
+            }
+            State::Dialing(pending, dial, others) => {
+                self.watch.remove(&dial);
+                self.dial(number, pending, others, Some(Failed::Silent), now);
+            }
+            State::Closing(_) => {}
+        }
+    }
+
+    fn unanswered(&mut self, number: u32, pending: Pending, now: Instant) {
+        let refusal = Refusal::new(Cause::TimedOut, "the node has not answered");
+        self.refuse(number, pending, refusal, now);
+    }
+}
+
+impl Service for ProxyService {
+    fn handle(&mut self, item: u32, now: Instant) -> Result<(), GatewayError> {
+        match item {
+            LISTENER => self.accept_some(now),
+            WAKE => {
+                for found in self.look_ups.take() {
+                    self.found(found, now);
+                }
+            }
+            item => self.advance(item / 2, now),
+        }
+        Ok(())
+    }
+
+    fn handle_due(&mut self, now: Instant) -> Result<(), GatewayError> {
+        self.refusals.log(now);
+        let is_due = |session: &Session| session.until.is_some_and(|until| until <= now);
+        let due = self.sessions.iter().filter(|(_, session)| is_due(session));
+        for number in due.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.expire(number, now);
+        }
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.paused_until = None;
+            let watched = self.watch.add(&self.listener, LISTENER, Interest::Read);
+            watched.map_err(GatewayError::system("waiting for connections"))?;
+        }
+        Ok(())
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let sessions = self.sessions.values().filter_map(|session| session.until);
+        let others = [self.paused_until, self.refusals.deadline()];
+        sessions.chain(others.into_iter().flatten()).min()
+    }
+}
+
+fn client_item(session: u32) -> u32 {
+    2 * session
+}
+
+fn server_item(session: u32) -> u32 {
+    2 * session + 1
+}
+
+/// The item of the listening socket.
+const LISTENER: u32 = 0;
+
+/// The item of look-ups that have ended.
+const WAKE: u32 = 1;
+
+/// The highest number of a session: its items are twice that, and one more.
+const SESSION_MAX: u32 = (u32::MAX - 1) / 2;
+
+/// Connections accepted in a row, before events of other services.
+const ACCEPTS_MAX: usize = 64;
+
+/// Flows asked for at a time: fewer than a node offers to one application before it answers (64 by
+/// default).
+const ASKING_MAX: usize = 32;
+
+/// How long no connection is accepted when there are too many.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long the node may take: it waits for the other application itself.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a look-up may take.
+const LOOK_UP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Bytes that are read at a time.
+const BUFFER_BYTES: usize = 64 << 10;

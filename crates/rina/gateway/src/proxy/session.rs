@@ -1,0 +1,205 @@
+//! One connection of a client.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use carina_client::StreamAllocation;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+use crate::dial::Dial;
+use crate::proxy::handshake::{Asked, Handshake, Heard};
+use crate::proxy::relay::Relay;
+
+/// A connection of a client.
+pub(crate) struct Session {
+    pub state: State,
+    /// When the state ends if nothing happens.
+    pub until: Option<Instant>,
+}
+
+/// How far a connection is.
+pub(crate) enum State {
+    /// The client says where it wants to go.
+    Reading {
+        client: OwnedFd,
+        handshake: Handshake,
+        input: Vec<u8>,
+    },
+    /// The system looks the host up.
+    LookingUp(Pending),
+    /// Its flow may be asked for when others have their answers.
+    Queued(Pending, Wanted),
+    /// The node was asked for a flow.
+    Asking(Pending, StreamAllocation),
+    /// A TCP connection is being made; the other addresses are tried next, last one first.
+    Dialing(Pending, Dial<()>, Vec<SocketAddr>),
+    /// The client was sent a refusal, and may read it.
+    Closing(OwnedFd),
+}
+
+/// A flow that is wanted.
+pub(crate) struct Wanted {
+    pub dif: Option<carina_api::DifName>,
+    pub name: carina_api::AppName,
+}
+
+/// A client that waits for its connection.
+pub(crate) struct Pending {
+    pub client: OwnedFd,
+    pub handshake: Handshake,
+    pub asked: Asked,
+    /// What the client has sent for the server already.
+    pub early: Vec<u8>,
+}
+
+/// What the bytes of a client have led to.
+pub(crate) enum Progress {
+    /// It must send more.
+    Waiting,
+    /// It wants a connection.
+    Asked(Pending),
+    /// It has sent what no proxy serves: close with this answer.
+    Wrong(OwnedFd, Vec<u8>, String),
+    /// It has gone.
+    Gone,
+}
+
+impl Session {
+    /// A session of a client that has just connected.
+    pub(crate) fn new(client: OwnedFd, handshake: Handshake, now: Instant) -> Session {
+        Session {
+            state: State::Reading {
+                client,
+                handshake,
+                input: Vec::new(),
+            },
+            until: Some(now + HANDSHAKE_LIMIT),
+        }
+    }
+
+    /// A session that lets its client read a refusal.
+    pub(crate) fn closing(client: OwnedFd, answer: &[u8], now: Instant) -> Option<Session> {
+        send_now(&client, answer).ok()?;
+        shutdown(&client, Shutdown::Write).ok()?;
+        Some(Session {
+            state: State::Closing(client),
+            until: Some(now + CLOSING_LIMIT),
+        })
+    }
+
+    pub(crate) fn client(&self) -> &OwnedFd {
+        match &self.state {
+            State::Reading { client, .. } | State::Closing(client) => client,
+            State::LookingUp(pending)
+            | State::Queued(pending, _)
+            | State::Asking(pending, _)
+            | State::Dialing(pending, ..) => &pending.client,
+        }
+    }
+}
+
+/// Reads what the client has sent, and answers it.
+pub(crate) fn read(
+    client: OwnedFd,
+    mut handshake: Handshake,
+    mut input: Vec<u8>,
+    buffer: &mut [u8],
+) -> (Progress, Option<State>) {
+    loop {
+        match handshake.hear(&mut input) {
+            Heard::More => {}
+            Heard::Send(bytes) => match send_now(&client, &bytes) {
+                Ok(()) => continue,
+                Err(_) => return (Progress::Gone, None),
+            },
+            Heard::Asked(asked) => {
+                let pending = Pending {
+                    client,
+                    handshake,
+                    asked,
+                    early: input,
+                };
+                return (Progress::Asked(pending), None);
+            }
+            Heard::Wrong { answer, why } => return (Progress::Wrong(client, answer, why), None),
+        }
+        match recv(&client, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return (Progress::Gone, None),
+            Ok((_, count)) => input.extend_from_slice(&buffer[..count]),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let state = State::Reading {
+                    client,
+                    handshake,
+                    input,
+                };
+                return (Progress::Waiting, Some(state));
+            }
+            Err(_) => return (Progress::Gone, None),
+        }
+    }
+}
+
+/// Discards what a client sends that was refused; false when it has closed.
+pub(crate) fn discard(client: &OwnedFd, buffer: &mut [u8]) -> bool {
+    for _ in 0..DISCARDS_MAX {
+        match recv(client, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return false,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return error == Errno::AGAIN,
+        }
+    }
+    // A client that sends without end does not read either.
+    false
+}
+
+impl Pending {
+    /// The relay to the server.
+    pub(crate) fn connected(self, server: OwnedFd) -> Result<Relay, String> {
+        let Pending {
+            client,
+            mut asked,
+            early,
+            ..
+        } = self;
+        let mut first = std::mem::take(&mut asked.head);
+        match &mut asked.body {
+            Some(body) => {
+                let taken = body.take(&early).map_err(|error| error.to_string())?;
+                first.extend_from_slice(&early[..taken]);
+            }
+            None => first.extend_from_slice(&early),
+        }
+        Ok(Relay::new(
+            client,
+            server,
+            asked.established,
+            first,
+            asked.body,
+        ))
+    }
+}
+
+/// Sends a short message; the buffer of a connection that has sent little has room for it.
+fn send_now(client: impl AsFd, bytes: &[u8]) -> Result<(), Errno> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    match send(client, bytes, flags) {
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        Ok(_) => Err(Errno::AGAIN),
+        Err(error) => Err(error),
+    }
+}
+
+/// How long a client may take to say where it wants to go.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a client that was refused may take to read why.
+const CLOSING_LIMIT: Duration = Duration::from_secs(2);
+
+/// Reads of a client that was refused.
+const DISCARDS_MAX: usize = 64;

@@ -1,0 +1,425 @@
+//! A small server of the Domain Name System: A, AAAA and PTR of names of DIFs (RFC 1035, RFC 3596).
+//!
+//! It does no I/O: [`Query::read`] reads a message, [`Query::answer`] writes the response.
+//!
+//! | question | response |
+//! |---|---|
+//! | a known name, A or AAAA | its address, with a small TTL |
+//! | a known name, another type; a name that has names below it | no data |
+//! | an unknown name of a domain that is served | `NXDOMAIN` |
+//! | another domain | `REFUSED` |
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A question that was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    id: u16,
+    asks_recursion: bool,
+    has_edns: bool,
+    /// The question as it was sent: its name, type and class.
+    question: Vec<u8>,
+    /// The name in lower case, without a dot at its end.
+    name: String,
+    kind: u16,
+}
+
+/// Why a message has no question to answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueryError {
+    /// A response, or too short for a header: it is dropped.
+    NoQuery,
+    /// It is answered with these bytes.
+    Wrong(Vec<u8>),
+}
+
+/// What is known of a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Records {
+    /// Its addresses; none for a name with names below it only.
+    Addresses(Vec<IpAddr>),
+    /// The name that an address stands for.
+    Name(String),
+    /// There is no such name in the domain.
+    NoSuchName,
+    /// The name is in none of the domains that are served.
+    OtherDomain,
+    /// What is known cannot be read now.
+    Failed,
+}
+
+impl Query {
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// It is no query, or one that is answered with an error.
+    pub fn read(message: &[u8]) -> Result<Query, QueryError> {
+        let header = message.get(..HEADER_BYTES).ok_or(QueryError::NoQuery)?;
+        let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let (id, flags) = (number(0), number(2));
+        if flags & RESPONSE != 0 {
+            return Err(QueryError::NoQuery);
+        }
+        let asks_recursion = flags & RECURSION_DESIRED != 0;
+        let wrong = |code: u16| {
+            let flags = RESPONSE | flags & (OPCODE | RECURSION_DESIRED) | code;
+            let mut answer = [id.to_be_bytes(), flags.to_be_bytes()].concat();
+            answer.resize(HEADER_BYTES, 0);
+            QueryError::Wrong(answer)
+        };
+        if flags & OPCODE != 0 {
+            return Err(wrong(NOT_IMPLEMENTED));
+        }
+        let counts = [4, 6, 8].map(number);
+        if counts != [1, 0, 0] || number(10) > 1 {
+            return Err(wrong(FORMAT_ERROR));
+        }
+        let (name, rest) =
+            read_name(&message[HEADER_BYTES..]).ok_or_else(|| wrong(FORMAT_ERROR))?;
+        let [kind_high, kind_low, class_high, class_low, rest @ ..] = rest else {
+            return Err(wrong(FORMAT_ERROR));
+        };
+        let class = u16::from_be_bytes([*class_high, *class_low]);
+        if ![CLASS_IN, CLASS_ANY].contains(&class) {
+            return Err(wrong(REFUSED));
+        }
+        let has_edns = number(10) == 1;
+        if has_edns && !is_edns(rest) || !has_edns && !rest.is_empty() {
+            return Err(wrong(FORMAT_ERROR));
+        }
+        let end = message.len() - rest.len();
+        Ok(Query {
+            id,
+            asks_recursion,
+            has_edns,
+            question: message[HEADER_BYTES..end].to_vec(),
+            name,
+            kind: u16::from_be_bytes([*kind_high, *kind_low]),
+        })
+    }
+
+    /// The name that is asked for, in lower case, without a dot at its end.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The address whose name is asked for; `None` if the name is not below `in-addr.arpa` or
+    /// `ip6.arpa`, or has not all parts of an address.
+    pub fn reverse(&self) -> Option<IpAddr> {
+        if let Some(digits) = self.name.strip_suffix(".in-addr.arpa") {
+            let mut parts: Vec<&str> = digits.split('.').collect();
+            parts.reverse();
+            return parts.join(".").parse::<Ipv4Addr>().ok().map(IpAddr::V4);
+        }
+        let digits = self.name.strip_suffix(".ip6.arpa")?;
+        let mut value = 0u128;
+        let mut count = 0;
+        for digit in digits.split('.').rev() {
+            let digit = (digit.len() == 1).then(|| u8::from_str_radix(digit, 16).ok())??;
+            value = value << 4 | u128::from(digit);
+            count += 1;
+        }
+        (count == 32).then(|| Ipv6Addr::from(value).into())
+    }
+
+    /// The response. It is at most [`RESPONSE_BYTES_MAX`] bytes long.
+    pub fn answer(&self, records: &Records) -> Vec<u8> {
+        let code = match records {
+            Records::Addresses(_) | Records::Name(_) => NO_ERROR,
+            Records::NoSuchName => NO_SUCH_NAME,
+            Records::OtherDomain => REFUSED,
+            Records::Failed => SERVER_FAILURE,
+        };
+        let answers = self.answers(records);
+        let mut flags = RESPONSE | code;
+        if self.asks_recursion {
+            // Recursion is available: a client that relies on it must not look elsewhere.
+            flags |= RECURSION_DESIRED | RECURSION_AVAILABLE;
+        }
+        if !matches!(records, Records::OtherDomain | Records::Failed) {
+            flags |= AUTHORITATIVE;
+        }
+        let counts = [1, answers.len() as u16, 0, u16::from(self.has_edns)];
+        let mut response = Vec::with_capacity(RESPONSE_BYTES_MAX);
+        for number in [self.id, flags].into_iter().chain(counts) {
+            response.extend_from_slice(&number.to_be_bytes());
+        }
+        response.extend_from_slice(&self.question);
+        for (kind, data) in answers {
+            // The owner is the name of the question.
+            response.extend_from_slice(&(POINTER | HEADER_BYTES as u16).to_be_bytes());
+            response.extend_from_slice(&kind.to_be_bytes());
+            response.extend_from_slice(&CLASS_IN.to_be_bytes());
+            response.extend_from_slice(&TTL_S.to_be_bytes());
+            response.extend_from_slice(&(data.len() as u16).to_be_bytes());
+            response.extend_from_slice(&data);
+        }
+        if self.has_edns {
+            response.push(0);
+            response.extend_from_slice(&EDNS.to_be_bytes());
+            response.extend_from_slice(&EDNS_BYTES.to_be_bytes());
+            response.extend_from_slice(&[0; 6]);
+        }
+        response
+    }
+
+    fn answers(&self, records: &Records) -> Vec<(u16, Vec<u8>)> {
+        let is_wanted = |kind: u16| self.kind == kind || self.kind == ANY;
+        match records {
+            Records::Addresses(addresses) => {
+                let data = addresses.iter().map(|address| match address {
+                    IpAddr::V4(address) => (A, address.octets().to_vec()),
+                    IpAddr::V6(address) => (AAAA, address.octets().to_vec()),
+                });
+                data.filter(|(kind, _)| is_wanted(*kind))
+                    .take(ANSWERS_MAX)
+                    .collect()
+            }
+            Records::Name(name) if is_wanted(PTR) => written_name(name)
+                .map(|name| (PTR, name))
+                .into_iter()
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Reads a name that is not compressed: in a question there is nothing in front to point to.
+fn read_name(mut bytes: &[u8]) -> Option<(String, &[u8])> {
+    let mut name = String::new();
+    loop {
+        let (&length, rest) = bytes.split_first()?;
+        if length == 0 {
+            return Some((name, rest));
+        }
+        if length > LABEL_BYTES_MAX {
+            return None;
+        }
+        let label = rest.get(..length.into())?;
+        if !name.is_empty() {
+            name.push('.');
+        }
+        // A byte that is not allowed in names of hosts becomes one that is in no name.
+        name.extend(label.iter().map(|byte| match byte {
+            byte if byte.is_ascii_alphanumeric() || b"-_".contains(byte) => {
+                char::from(byte.to_ascii_lowercase())
+            }
+            _ => '?',
+        }));
+        if name.len() > NAME_BYTES_MAX {
+            return None;
+        }
+        bytes = &rest[length.into()..];
+    }
+}
+
+/// A name as a message has it; `None` if it is too long.
+fn written_name(name: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for label in name.split('.') {
+        let length = u8::try_from(label.len()).ok();
+        let length = length.filter(|length| (1..=LABEL_BYTES_MAX).contains(length))?;
+        bytes.push(length);
+        bytes.extend_from_slice(label.as_bytes());
+    }
+    bytes.push(0);
+    (bytes.len() <= NAME_BYTES_MAX + 2).then_some(bytes)
+}
+
+/// Whether the additional record is that of EDNS (RFC 6891 §6.1.2), and nothing follows it.
+fn is_edns(record: &[u8]) -> bool {
+    let [
+        0,
+        kind_high,
+        kind_low,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        high,
+        low,
+        options @ ..,
+    ] = record
+    else {
+        return false;
+    };
+    let length = usize::from(u16::from_be_bytes([*high, *low]));
+    u16::from_be_bytes([*kind_high, *kind_low]) == EDNS && options.len() == length
+}
+
+/// Longest response: a header, a question with the longest name, records, and that of EDNS.
+pub const RESPONSE_BYTES_MAX: usize = 1232;
+
+/// How long an answer may be kept: a name may be unregistered.
+const TTL_S: u32 = 5;
+
+/// Records of an answer: a file of static names may give a name many addresses.
+const ANSWERS_MAX: usize = 16;
+
+const HEADER_BYTES: usize = 12;
+
+/// Longest label (RFC 1035 §2.3.4).
+const LABEL_BYTES_MAX: u8 = 63;
+
+/// Longest name in text.
+const NAME_BYTES_MAX: usize = 253;
+
+/// Bits of the header (RFC 1035 §4.1.1).
+const RESPONSE: u16 = 1 << 15;
+const OPCODE: u16 = 0xf << 11;
+const AUTHORITATIVE: u16 = 1 << 10;
+const RECURSION_DESIRED: u16 = 1 << 8;
+const RECURSION_AVAILABLE: u16 = 1 << 7;
+
+/// Response codes.
+const NO_ERROR: u16 = 0;
+const FORMAT_ERROR: u16 = 1;
+const SERVER_FAILURE: u16 = 2;
+const NO_SUCH_NAME: u16 = 3;
+const NOT_IMPLEMENTED: u16 = 4;
+const REFUSED: u16 = 5;
+
+/// Types and classes.
+const A: u16 = 1;
+const PTR: u16 = 12;
+const AAAA: u16 = 28;
+const EDNS: u16 = 41;
+const ANY: u16 = 255;
+const CLASS_IN: u16 = 1;
+const CLASS_ANY: u16 = 255;
+
+/// A name that is written elsewhere in the message (RFC 1035 §4.1.4).
+const POINTER: u16 = 0xc000;
+
+/// Size of messages that this server takes, as its EDNS record says.
+const EDNS_BYTES: u16 = RESPONSE_BYTES_MAX as u16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn query(name: &str, kind: u16) -> Vec<u8> {
+        let header = [0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        let name = written_name(name).unwrap();
+        [&header[..], &name, &kind.to_be_bytes(), &[0, 1]].concat()
+    }
+
+    fn answered(message: &[u8], records: &Records) -> Vec<u8> {
+        Query::read(message).unwrap().answer(records)
+    }
+
+    /// Response code and number of answers.
+    fn outcome(response: &[u8]) -> (u8, u8) {
+        assert_eq!(response[..2], [0x12, 0x34]);
+        assert_ne!(response[2] & 0x80, 0);
+        (response[3] & 0xf, response[7])
+    }
+
+    fn both() -> Records {
+        Records::Addresses(vec![
+            "198.18.0.1".parse().unwrap(),
+            "fd63::1".parse().unwrap(),
+        ])
+    }
+
+    #[test]
+    fn each_type_has_its_address_and_others_no_data() {
+        let a = answered(&query("Web.Dif.Internal", A), &both());
+        assert_eq!(outcome(&a), (0, 1));
+        assert!(a.ends_with(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 198, 18, 0, 1]));
+        let six = answered(&query("web.dif.internal", AAAA), &both());
+        assert_eq!(
+            six[six.len() - 16..],
+            Ipv6Addr::new(0xfd63, 0, 0, 0, 0, 0, 0, 1).octets()
+        );
+        assert_eq!(
+            outcome(&answered(&query("web.dif.internal", ANY), &both())),
+            (0, 2)
+        );
+        assert_eq!(
+            outcome(&answered(&query("web.dif.internal", 15), &both())),
+            (0, 0)
+        );
+        let none = answered(&query("no.dif.internal", A), &Records::NoSuchName);
+        assert_eq!(outcome(&none), (3, 0));
+        assert_eq!(
+            outcome(&answered(&query("a.org", A), &Records::OtherDomain)),
+            (5, 0)
+        );
+        assert_eq!(outcome(&answered(&query("a", A), &Records::Failed)), (2, 0));
+        let read = Query::read(&query("Web.Dif.Internal", A)).unwrap();
+        assert_eq!(read.name(), "web.dif.internal");
+    }
+
+    #[test]
+    fn reverse_names_are_addresses() {
+        let reverse = |name: &str| Query::read(&query(name, PTR)).unwrap().reverse();
+        assert_eq!(
+            reverse("7.0.18.198.in-addr.arpa"),
+            Some("198.18.0.7".parse().unwrap())
+        );
+        let six = format!("1.{}d.f.ip6.arpa", "0.".repeat(29));
+        assert_eq!(reverse(&six), Some("fd00::1".parse().unwrap()));
+        for name in [
+            "0.18.198.in-addr.arpa",
+            "x.0.18.198.in-addr.arpa",
+            "1.0.ip6.arpa",
+            "a.b",
+        ] {
+            assert_eq!(reverse(name), None, "{name}");
+        }
+        let message = query("7.0.18.198.in-addr.arpa", PTR);
+        let response = answered(&message, &Records::Name("web.vm".into()));
+        assert_eq!(outcome(&response), (0, 1));
+        assert!(response.ends_with(b"\x03web\x02vm\0"));
+    }
+
+    #[test]
+    fn longest_messages_fit() {
+        let long = [&"a".repeat(63)[..]; 4].join(".")[..253].to_owned();
+        let mut message = query(&long, PTR);
+        message[11] = 1;
+        message.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+        let response = answered(&message, &Records::Name(long));
+        assert!(response.len() <= RESPONSE_BYTES_MAX);
+        assert_eq!(response[11], 1);
+        let many = Records::Addresses(vec![IpAddr::V6(Ipv6Addr::LOCALHOST); 100]);
+        let long = [&"a".repeat(63)[..]; 4].join(".")[..253].to_owned();
+        assert!(answered(&query(&long, AAAA), &many).len() <= RESPONSE_BYTES_MAX);
+    }
+
+    #[test]
+    fn malformed_messages_get_errors_or_nothing() {
+        let code = |message: &[u8]| match Query::read(message) {
+            Err(QueryError::Wrong(answer)) => outcome(&answer).0,
+            other => panic!("{other:?}"),
+        };
+        let good = query("web.vm", A);
+        assert_eq!(Query::read(&good[..11]), Err(QueryError::NoQuery));
+        let with = |at: usize, byte: u8| {
+            let mut message = good.clone();
+            message[at] = byte;
+            message
+        };
+        assert_eq!(Query::read(&with(2, 0x80)), Err(QueryError::NoQuery));
+        assert_eq!(code(&with(2, 0x10)), 4, "another operation");
+        assert_eq!(code(&with(5, 2)), 1, "two questions");
+        assert_eq!(code(&with(7, 1)), 1, "an answer in a query");
+        assert_eq!(code(&with(12, 0xc0)), 1, "a pointer in the question");
+        assert_eq!(code(&with(12, 200)), 1);
+        assert_eq!(code(&with(11, 1)), 1, "no additional record");
+        assert_eq!(code(&good[..good.len() - 1]), 1);
+        assert_eq!(
+            code(&[&good[..], b"x"].concat()),
+            1,
+            "bytes behind the question"
+        );
+        assert_eq!(code(&with(good.len() - 1, 3)), 5, "another class");
+        let endless = [&good[..12], &[1, b'a'].repeat(200)[..], &[0, 0, 1, 0, 1]].concat();
+        assert_eq!(code(&endless), 1);
+        let odd = [&good[..12], b"\x04a.b\n\0\0\x01\0\x01"].concat();
+        assert_eq!(Query::read(&odd).unwrap().name(), "a?b?");
+    }
+}

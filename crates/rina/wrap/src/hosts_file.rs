@@ -1,0 +1,120 @@
+//! Names with fixed addresses, in the format of hosts(5): `ADDRESS NAME [NAME...]`, a line each.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::name_table::is_host;
+
+/// Names with fixed addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostsFile {
+    addresses: BTreeMap<String, Vec<IpAddr>>,
+    names: BTreeMap<IpAddr, String>,
+}
+
+/// Why a text is no list of hosts.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HostsFileError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    File(#[from] std::io::Error),
+    /// A line that does not begin with an address.
+    #[error("line {line}: {text:?} is no address; a line is ADDRESS NAME [NAME...]")]
+    Address {
+        /// Its number, from 1.
+        line: usize,
+        /// Its first word.
+        text: String,
+    },
+    /// A word that is not a name of a host.
+    #[error("line {line}: {text:?} is not a name of a host; a line is ADDRESS NAME [NAME...]")]
+    Name {
+        /// Its number, from 1.
+        line: usize,
+        /// The word; empty if it is missing.
+        text: String,
+    },
+}
+
+impl HostsFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`HostsFileError`]
+    pub fn read(path: &Path) -> Result<HostsFile, HostsFileError> {
+        std::fs::read_to_string(path)?.parse()
+    }
+
+    /// The addresses of a host, by its name in lower case.
+    pub fn addresses(&self, host: &str) -> Option<&[IpAddr]> {
+        self.addresses.get(host).map(Vec::as_slice)
+    }
+
+    /// The first name of an address.
+    pub fn name(&self, address: IpAddr) -> Option<&str> {
+        self.names.get(&address).map(String::as_str)
+    }
+}
+
+impl FromStr for HostsFile {
+    type Err = HostsFileError;
+
+    fn from_str(text: &str) -> Result<HostsFile, HostsFileError> {
+        let mut hosts = HostsFile::default();
+        for (number, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default();
+            let mut words = line.split_whitespace();
+            let Some(first) = words.next() else {
+                continue;
+            };
+            let number = number + 1;
+            let address = first
+                .parse::<IpAddr>()
+                .map_err(|_| HostsFileError::Address {
+                    line: number,
+                    text: first.to_owned(),
+                })?;
+            let mut words = words.peekable();
+            if words.peek().is_none() {
+                let text = String::new();
+                return Err(HostsFileError::Name { line: number, text });
+            }
+            for word in words {
+                let name = word.trim_end_matches('.').to_ascii_lowercase();
+                if !is_host(&name) {
+                    let text = word.to_owned();
+                    return Err(HostsFileError::Name { line: number, text });
+                }
+                hosts.names.entry(address).or_insert_with(|| name.clone());
+                hosts.addresses.entry(name).or_default().push(address);
+            }
+        }
+        Ok(hosts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_lines_are_named() {
+        let error = |text: &str| text.parse::<HostsFile>().unwrap_err().to_string();
+        assert!(error("\n# x\nweb 10.0.0.1").starts_with("line 3: \"web\" is no address"));
+        assert!(error("10.0.0.1").starts_with("line 1: \"\" is not a name"));
+        assert!(error("10.0.0.1 a b*c").contains("\"b*c\" is not a name"));
+    }
+
+    #[test]
+    fn names_have_addresses_of_both_families() {
+        let hosts: HostsFile = "10.0.0.1 Web.vm. w\n::1 web.vm #x y\n\n".parse().unwrap();
+        assert_eq!(hosts.addresses("web.vm").unwrap().len(), 2);
+        assert_eq!(hosts.name("10.0.0.1".parse().unwrap()), Some("web.vm"));
+        assert_eq!(hosts.addresses("x"), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! The name server of static programs, which ask one over UDP.
+//!
+//! ```text
+//!  program == socket pair == Resolver -- names that a rule makes flows --> table of names
+//!                                     -- all others, unchanged ----------> the program's server
+//! ```
+//!
+//! A UDP socket that the program connects to port 53 becomes one end of a pair of sockets that keep
+//! messages apart. The other end is here; each message is a question.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use carina_sys::{Epoll, Interest, socketpair_seqpacket};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::calls::Wrap;
+use crate::dns::{Query, Records};
+use crate::supervisor::waiting::lock;
+
+/// The name server, and its thread once there is a client.
+pub(super) struct Resolver {
+    shared: Arc<Shared>,
+    has_thread: Mutex<bool>,
+}
+
+struct Shared {
+    wrap: Arc<Wrap>,
+    epoll: Epoll,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Default)]
+struct Clients {
+    all: BTreeMap<u64, Client>,
+    last: u64,
+}
+
+/// A socket of a program.
+struct Client {
+    /// The end here.
+    end: OwnedFd,
+    /// The server that the program wanted to ask.
+    server: SocketAddr,
+    /// The socket to that server, when it was needed.
+    upstream: Option<UdpSocket>,
+    /// The question that the server was asked last.
+    asked: Option<Query>,
+}
+
+impl Resolver {
+    pub(super) fn new(wrap: Arc<Wrap>) -> io::Result<Resolver> {
+        let shared = Shared {
+            wrap,
+            epoll: Epoll::new()?,
+            clients: Mutex::default(),
+        };
+        Ok(Resolver {
+            shared: Arc::new(shared),
+            has_thread: Mutex::new(false),
+        })
+    }
+
+    /// Gives the end of a pair that takes the place of a socket to `server`.
+    pub(super) fn connect(&self, server: SocketAddr) -> io::Result<OwnedFd> {
+        self.start()?;
+        let (programs, end) = socketpair_seqpacket()?;
+        let mut clients = lock(&self.shared.clients);
+        if clients.all.len() >= CLIENTS_MAX {
+            // Its program reads the end, and asks again.
+            clients.all.pop_first();
+        }
+        clients.last += 1;
+        let number = clients.last;
+        self.shared.epoll.add(&end, 2 * number, Interest::Read)?;
+        let client = Client {
+            end,
+            server,
+            upstream: None,
+            asked: None,
+        };
+        clients.all.insert(number, client);
+        Ok(programs)
+    }
+
+    fn start(&self) -> io::Result<()> {
+        let mut has_thread = lock(&self.has_thread);
+        if !*has_thread {
+            let shared = Arc::clone(&self.shared);
+            let thread = thread::Builder::new().stack_size(STACK_BYTES);
+            thread.spawn(move || shared.serve())?;
+            *has_thread = true;
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Answers until the process ends.
+    fn serve(&self) {
+        let mut ready = Vec::new();
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        while self.epoll.wait(&mut ready, None).is_ok() {
+            let mut clients = lock(&self.clients);
+            for event in &ready {
+                let number = event.token / 2;
+                let Some(client) = clients.all.get_mut(&number) else {
+                    continue;
+                };
+                let stays = if event.token % 2 == 0 {
+                    self.ask(number, client, &mut buffer)
+                } else {
+                    client.answer(&mut buffer)
+                };
+                if !stays {
+                    clients.all.remove(&number);
+                }
+            }
+        }
+    }
+
+    /// The program has sent a question; false when it has closed its socket.
+    fn ask(&self, number: u64, client: &mut Client, buffer: &mut [u8]) -> bool {
+        let message = match recv(&client.end, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return false,
+            Ok((_, bytes)) => &buffer[..bytes],
+            Err(error) => return error == Errno::AGAIN || error == Errno::INTR,
+        };
+        let query = Query::read(message).ok();
+        if let Some((query, records)) = query.as_ref().and_then(|query| self.records(query)) {
+            client.send(&query.answer(&records));
+            return true;
+        }
+        client.asked = query;
+        if client.forward(message).is_err() {
+            client.fail();
+        }
+        if let Some(upstream) = &client.upstream {
+            // It was added before, unless this was the first question.
+            let _ = self.epoll.add(upstream, 2 * number + 1, Interest::Read);
+        }
+        true
+    }
+
+    /// What the rules make of a question; `None` if it is one for the program's own server.
+    fn records<'a>(&self, query: &'a Query) -> Option<(&'a Query, Records)> {
+        if let Some(address) = query.reverse() {
+            let name = self.wrap.name(address)?;
+            return Some((query, Records::Name(name)));
+        }
+        let records = match self.wrap.lookup(query.name()) {
+            Ok(found) => {
+                let (four, six) = found?;
+                Records::Addresses(vec![four.into(), six.into()])
+            }
+            Err(error) => {
+                eprintln!("carina wrap: looking up {}: {error}", query.name());
+                Records::Failed
+            }
+        };
+        Some((query, records))
+    }
+}
+
+impl Client {
+    /// Sends a message on to the program's own server.
+    fn forward(&mut self, message: &[u8]) -> io::Result<()> {
+        let upstream = match &self.upstream {
+            Some(upstream) => upstream,
+            None => {
+                let any: SocketAddr = match self.server {
+                    SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+                    SocketAddr::V6(_) => ([0; 8], 0).into(),
+                };
+                let socket = UdpSocket::bind(any)?;
+                socket.connect(self.server)?;
+                socket.set_nonblocking(true)?;
+                self.upstream.insert(socket)
+            }
+        };
+        upstream.send(message).map(drop)
+    }
+
+    /// The server has answered, or the system says that it cannot be reached.
+    fn answer(&mut self, buffer: &mut [u8]) -> bool {
+        let Some(upstream) = &self.upstream else {
+            return true;
+        };
+        match upstream.recv(buffer) {
+            Ok(bytes) => self.send(&buffer[..bytes]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.fail(),
+        }
+        true
+    }
+
+    /// Tells the program that its question cannot be answered: it need not wait.
+    fn fail(&mut self) {
+        if let Some(query) = self.asked.take() {
+            self.send(&query.answer(&Records::Failed));
+        }
+    }
+
+    /// Sends the program a message. One that it has no room for is lost, as a datagram is.
+    fn send(&self, message: &[u8]) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _ = send(self.end.as_fd(), message, flags);
+    }
+}
+
+/// Sockets of programs at a time.
+const CLIENTS_MAX: usize = 1024;
+
+/// Longest message of UDP.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Memory for the stack of the thread: the buffer is on the heap.
+const STACK_BYTES: usize = 256 << 10;
