@@ -79,6 +79,6 @@ pub use network::{Backend, Model, Nic, NicId, mac_of, mac_text};
 pub use pool::Pool;
 pub use qmp::{Event, Migration, Qmp, RunState};
 pub use running::{Running, Times};
-pub use ssh::{AWAIT_SSHD, SshFiles, SshKeys, host_key_alias, ssh_files};
+pub use ssh::{SshFiles, SshKeys, await_listener, host_key_alias, ssh_files};
 pub use state::{Record, Stopped, kill, list, stop};
 pub use template::{Template, TemplateInfo, Templates};

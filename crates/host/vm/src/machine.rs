@@ -271,6 +271,18 @@ impl Machine {
         self
     }
 
+    /// Sets environment variables of all processes in the guest, those of ssh included.
+    pub fn environment(self, variables: &[(&str, &str)]) -> Machine {
+        let lines = variables.iter();
+        let lines = lines.map(|(name, value)| format!("{name}={value}\n"));
+        let text = lines.collect::<String>();
+        self.file("/etc/environment", 0o644, text.clone()).file(
+            "/root/.ssh/environment",
+            0o600,
+            text,
+        )
+    }
+
     /// Writes a file beside the machine, `NAME.KIND` in its run directory, that only its owner can
     /// read. The file is removed with the machine.
     pub(crate) fn private_file(mut self, kind: &'static str, data: impl Into<Vec<u8>>) -> Machine {

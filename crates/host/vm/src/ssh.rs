@@ -135,9 +135,14 @@ pub fn ssh_files(run_dir: &Path, name: &str) -> Option<SshFiles> {
     (files.key.is_file() && files.known_hosts.is_file()).then_some(files)
 }
 
-/// A shell command that succeeds in the guest as soon as sshd listens, and fails after a minute.
-pub const AWAIT_SSHD: &str = "n=0; until grep -q ':0016 00000000:0000 0A' /proc/net/tcp; do \
-     n=$((n + 1)); [ $n -le 600 ] || { tail -n 5 /var/log/sshd.log >&2; exit 1; }; sleep 0.1; done";
+/// A shell command for a guest that succeeds as soon as a program listens on this TCP port of
+/// 127.0.0.1. After a minute it fails and prints the end of `log`.
+pub fn await_listener(port: u16, log: &str) -> String {
+    format!(
+        "n=0; until grep -q ' 0100007F:{port:04X} 00000000:0000 0A' /proc/net/tcp; do \
+         n=$((n + 1)); [ $n -le 600 ] || {{ tail -n 5 {log} >&2; exit 1; }}; sleep 0.1; done"
+    )
+}
 
 /// Suffixes of the host's files.
 const KEY: &str = "ssh.key";
@@ -162,6 +167,7 @@ UseDNS no
 PrintMotd no
 PidFile /run/sshd.pid
 AcceptEnv LANG LC_*
+PermitUserEnvironment yes
 SetEnv PATH=/bin:/sbin:/usr/bin:/usr/sbin
 Subsystem sftp internal-sftp
 ";

@@ -43,6 +43,11 @@ fn tutorial_of_virtual_networks_is_as_it_says() {
 }
 
 #[test]
+fn tutorial_of_two_machines_is_as_it_says() {
+    is_as_it_says("docs/tutorials/machines.md", 6);
+}
+
+#[test]
 fn page_of_operating_virtual_networks_is_as_it_says() {
     is_as_it_says("docs/how-to/vnet-operate.md", 3);
 }

@@ -335,6 +335,29 @@ pub struct VmCreate {
     /// in another process or container of this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
+    /// What programs in the VM reach in the network of the host, through an HTTP proxy under the
+    /// name `internet.NAME`: rules such as `deb.debian.org:80` or `*`. Default: nothing, no proxy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub internet: Vec<String>,
+}
+
+/// What the programs of a VM have reached in the network of the host, in [`VmInfo`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmInternet {
+    /// Name of the proxy in the DIF of the VM.
+    pub name: AppName,
+    /// The rules.
+    pub rules: Vec<String>,
+    /// Connections to servers that were made.
+    pub connected: u64,
+    /// Requests refused because their destination is outside the rules.
+    pub outside_rules: u64,
+    /// Requests refused because they are not valid for a proxy.
+    pub malformed: u64,
+    /// Requests refused because there were too many at a time.
+    pub over_limit: u64,
+    /// Requests whose server is unknown, refuses or does not answer.
+    pub unreachable: u64,
 }
 
 /// An entry of `GET /v1/vms`: one VM port.
@@ -361,6 +384,9 @@ pub struct VmInfo {
     pub qemu_pid: Option<u32>,
     /// Whether the link to the node in the VM is up.
     pub state: LinkState,
+    /// What the programs of the VM have reached, if `internet` was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub internet: Option<VmInternet>,
     /// Number of the VMPI device, unique on this system.
     pub vmpi_id: u16,
     /// Arguments to add to a QEMU command line, with which QEMU listens on `qemu_socket`.

@@ -4,6 +4,7 @@ use std::io;
 
 use carina_api::AppName;
 use carina_client::Error;
+use carina_wrap::rule::RuleError;
 use thiserror::Error as ThisError;
 
 use crate::endpoint::Endpoint;
@@ -22,6 +23,9 @@ pub enum GatewayError {
         /// What a correct value would be.
         right: &'static str,
     },
+    /// A text that is no rule.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
     /// A host name cannot be resolved.
     #[error("looking up {endpoint}: {source}")]
     Resolve {

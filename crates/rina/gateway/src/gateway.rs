@@ -13,6 +13,7 @@ use crate::connector::Connector;
 use crate::endpoint::Endpoint;
 use crate::error::GatewayError;
 use crate::exposed::Exposed;
+use crate::internet::{Door, Internet};
 use crate::name_server::{NameServer, NameService};
 use crate::proxy::{Proxy, ProxyService};
 use crate::service::{Service, Watch};
@@ -95,11 +96,20 @@ impl Gateway {
         Ok(endpoint)
     }
 
+    /// Registers a name that leads to the network of this host, under rules.
+    ///
+    /// # Errors
+    /// The node refuses the name.
+    pub fn internet(&mut self, settings: Internet) -> Result<(), GatewayError> {
+        self.add_door(settings).map(drop)
+    }
+
     /// Adds a service of either kind. Returns its number.
     pub(crate) fn add(&mut self, service: Setting) -> Result<u32, GatewayError> {
         match service {
             Setting::Expose(settings) => self.add_exposed(settings).map(|(id, _)| id),
             Setting::Connect(settings) => self.add_connector(settings).map(|(id, _)| id),
+            Setting::Internet(settings) => self.add_door(settings),
         }
     }
 
@@ -138,6 +148,13 @@ impl Gateway {
             };
         self.services.insert(id, service);
         Ok((id, endpoint))
+    }
+
+    fn add_door(&mut self, settings: Internet) -> Result<u32, GatewayError> {
+        let (id, watch) = self.next();
+        let door = Door::new(&self.node, settings, watch)?;
+        self.services.insert(id, Box::new(door));
+        Ok(id)
     }
 
     fn next(&mut self) -> (u32, Watch) {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::endpoint::Endpoint;
 use crate::error::GatewayError;
+use crate::internet::Internet;
 
 /// Settings of a service that connects flows to an application name with a server outside of DIFs:
 /// the table `[[expose]]`.
@@ -55,13 +56,15 @@ pub struct Connect {
     pub idle_ms: u64,
 }
 
-/// The settings of a service of either kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The settings of a service of a gateway.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Setting {
     /// A server that is reachable by an application name.
     Expose(Expose),
     /// An application name that is reachable by a socket.
     Connect(Connect),
+    /// A name that leads to the network of this host.
+    Internet(Internet),
 }
 
 impl fmt::Display for Setting {
@@ -70,6 +73,9 @@ impl fmt::Display for Setting {
             Setting::Expose(expose) => write!(f, "expose {} as {}", expose.to, expose.name),
             Setting::Connect(connect) => {
                 write!(f, "connect {} to {}", connect.listen, connect.name)
+            }
+            Setting::Internet(internet) => {
+                write!(f, "the internet as {}", internet.name)
             }
         }
     }

@@ -6,6 +6,7 @@
 )]
 
 mod datagrams;
+mod internet;
 mod proxy;
 mod streams;
 mod support;

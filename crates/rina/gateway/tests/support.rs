@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use carina_api::AppName;
 use carina_api::control::Client;
 use carina_client::Node;
-use carina_gateway::{Connect, Endpoint, Expose, Gateway, GatewayError, Proxy};
+use carina_gateway::{Connect, Endpoint, Expose, Gateway, GatewayError, Internet, Proxy};
 use carina_node::{Config, NodeHandle};
 use carina_sys::EventFd;
 
@@ -44,6 +44,11 @@ impl House {
     pub(crate) fn try_expose(&self, settings: Expose) -> Result<Running, GatewayError> {
         let started = Running::start(self.client(), |gateway| gateway.expose(settings));
         started.map(|(_, running)| running)
+    }
+
+    pub(crate) fn internet(&self, settings: Internet) -> Running {
+        let started = Running::start(self.client(), |gateway| gateway.internet(settings));
+        started.unwrap().1
     }
 
     /// A connector and where it listens.

@@ -14,9 +14,14 @@ use crate::system::{self, Asked, Signals};
 
 /// Sets up the guest, and keeps a shell on its console.
 pub(crate) fn run() -> ! {
-    system::set_environment(&[("PATH", "/bin:/sbin"), ("HOME", "/root"), ("TERM", "linux")]);
+    system::set_environment(&[
+        ("PATH", "/bin:/sbin:/usr/bin:/usr/sbin"),
+        ("HOME", "/root"),
+        ("TERM", "linux"),
+    ]);
     let signals = Signals::hold();
     mount_all();
+    set_given_environment();
     let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let line = CommandLine::new(line);
     complain(
@@ -121,6 +126,13 @@ fn mount_all() {
         let done = done.and_then(|()| system::mount_at(kind, target, data));
         complain(target, done);
     }
+}
+
+/// Sets the variables of the machine's own file, for all processes of the guest.
+fn set_given_environment() {
+    let text = fs::read_to_string("/etc/environment").unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    system::set_environment(&lines.collect::<Vec<_>>());
 }
 
 /// Loads a module and, before it, its dependencies.

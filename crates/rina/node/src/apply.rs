@@ -58,7 +58,8 @@ impl Core {
             let message = format!("{}; {undone}", error.message);
             return Err(ErrorBody { message, ..error });
         }
-        self.put_services(services);
+        self.configured_services = services;
+        self.serve_wanted();
         let applied = steps.applied;
         let what = format!(
             "{} created, {} extended, {} retracted, {} destroyed",
@@ -73,8 +74,12 @@ impl Core {
 }
 
 impl Core {
-    /// Has these servers and sockets served, and no others.
-    fn put_services(&mut self, wanted: Vec<Setting>) {
+    /// Has the servers and sockets of the configuration and the doors of VMs served, and no others.
+    pub(crate) fn serve_wanted(&mut self) {
+        let doors = self.ipcps.values().filter_map(|ipcp| ipcp.vm.as_ref());
+        let doors = doors.filter_map(|vm| vm.internet.clone().map(Setting::Internet));
+        let configured = self.configured_services.iter().cloned();
+        let wanted: Vec<Setting> = configured.chain(doors).collect();
         if self.services.is_none() && !wanted.is_empty() {
             match Services::start(self.run_dir_lock.dir().ipc_sock()) {
                 Ok(services) => self.services = Some(services),

@@ -18,7 +18,7 @@ use toml::Spanned;
 use crate::ipcp_kinds;
 use crate::member_spec::{MemberSpec, MemberSpecError};
 use crate::rules::Rule;
-use crate::vm_port::{check_socket, region_bytes};
+use crate::vm_port::{check_socket, default_dif, internet_of, region_bytes};
 
 mod origin;
 mod rings;
@@ -272,6 +272,10 @@ impl Config {
             let (at, new) = (vm.span().start, vm.get_ref());
             region_bytes(new.region_bytes).map_err(|error| (at, error.to_string()))?;
             check_socket(new).map_err(|error| (at, format!("VM {}: {error}", new.name)))?;
+            if let Some(dif) = new.dif.clone().or_else(|| default_dif(&new.name)) {
+                let door = internet_of(new, &dif);
+                door.map_err(|error| (at, format!("VM {}: internet: {error}", new.name)))?;
+            }
         }
         self.check_services()
     }

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use carina_api::{DifName, IpcpId, PortId};
 use carina_dataplane::{DataPlane, Workers};
-use carina_gateway::Services;
+use carina_gateway::{Services, Setting};
 use carina_sys::{Epoll, EventFd, Interest, SocketWatch};
 
 use crate::config::{Limits, Placement};
@@ -59,8 +59,9 @@ pub(crate) struct Core {
     /// Detects when sockets that the node handed over are closed.
     pub socket_watch: SocketWatch,
     pub last_watched: u64,
-    /// The services that `[[expose]]` and `[[connect]]` ask for; `None` until a configuration has
-    /// one.
+    /// The services that `[[expose]]` and `[[connect]]` ask for.
+    pub configured_services: Vec<Setting>,
+    /// The thread that serves these and the doors of VMs; `None` until there is one of them.
     pub services: Option<Services>,
     pub next_socket_poll: Instant,
     /// Before this time the node makes no early check for the end of socket flows.

@@ -285,6 +285,7 @@ impl CoreParts {
             has_socket_flows: false,
             socket_watch: SocketWatch::new().map_err(io_error("epoll"))?,
             last_watched: 0,
+            configured_services: Vec::new(),
             services: None,
             next_socket_poll: self.start,
             next_early_poll: self.start,

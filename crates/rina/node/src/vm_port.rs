@@ -2,10 +2,12 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use carina_api::control::{VmCreate, VmpiKind};
+use carina_api::control::{VmCreate, VmInternet, VmpiKind};
 use carina_api::qemu::vmpi_args;
-use carina_api::{DifName, LocalName};
+use carina_api::{AppName, DifName, LocalName};
+use carina_gateway::Internet;
 use carina_vmpi::ll::{HostPort, ivshmem, virtqueue};
 use thiserror::Error;
 
@@ -13,6 +15,8 @@ use thiserror::Error;
 pub(crate) struct VmPort {
     pub port: HostPort,
     pub create: VmCreate,
+    /// The door to the network of this host, if the VM has one.
+    pub internet: Option<Internet>,
     /// Process id of the VM's QEMU at the last poll; `None` if it did not run.
     pub qemu: Option<i32>,
 }
@@ -26,8 +30,38 @@ impl VmPort {
         self.create.name == wanted.name
             && vmpi(&self.create) == vmpi(wanted)
             && self.create.socket == wanted.socket
+            && self.create.internet == wanted.internet
             && dif(&self.create) == dif(wanted)
             && region(&self.create) == region(wanted)
+    }
+}
+
+/// The door of a VM to the network of this host; `None` without rules.
+///
+/// # Errors
+/// A rule is wrong, or the name of the VM is too long for the name of the door.
+pub(crate) fn internet_of(create: &VmCreate, dif: &DifName) -> Result<Option<Internet>, String> {
+    if create.internet.is_empty() {
+        return Ok(None);
+    }
+    let name = AppName::new(format!("internet.{}", create.name));
+    let name = name.map_err(|error| error.to_string())?;
+    let door = Internet::new(name, Some(dif.clone()), &create.internet);
+    door.map(Some).map_err(|error| error.to_string())
+}
+
+/// What passed through the door of a VM, for `control.sock`.
+pub(crate) fn internet_info(create: &VmCreate, door: &Internet) -> VmInternet {
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let counters = &door.counters;
+    VmInternet {
+        name: door.name.clone(),
+        rules: create.internet.clone(),
+        connected: count(&counters.connected),
+        outside_rules: count(&counters.outside_rules),
+        malformed: count(&counters.malformed),
+        over_limit: count(&counters.over_limit),
+        unreachable: count(&counters.unreachable),
     }
 }
 

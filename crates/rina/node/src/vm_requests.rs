@@ -10,7 +10,10 @@ use carina_sys::{Interest, monotonic_ns};
 use crate::core::{Core, Token};
 use crate::ipcp_handlers::NewIpcp;
 use crate::ipcp_kinds::open_device;
-use crate::vm_port::{VmPort, check_socket, default_dif, open_port, qemu_args, region_bytes};
+use crate::vm_port::{
+    VmPort, check_socket, default_dif, internet_info, internet_of, open_port, qemu_args,
+    region_bytes,
+};
 
 impl Core {
     /// Creates a VM port with its IPCP, or takes over that of an earlier node.
@@ -33,6 +36,8 @@ impl Core {
             .or_else(|| default_dif(&name))
             .ok_or_else(|| bad(format!("VM {name}: the name is too long for its DIF's")))?;
         let vm_dir = self.run_dir_lock.dir().vm_dir();
+        let internet = internet_of(&create, &dif);
+        let internet = internet.map_err(|error| bad(format!("VM {name}: internet: {error}")))?;
         let port = open_port(&vm_dir, &create, bytes).map_err(failed)?;
         let device = port.device().map_err(failed)?;
         let opened = open_device(&name, &self.name, device);
@@ -58,9 +63,11 @@ impl Core {
             ipcp.vm = Some(VmPort {
                 port,
                 create,
+                internet,
                 qemu: None,
             });
         }
+        self.serve_wanted();
         Ok(id)
     }
 
@@ -99,6 +106,7 @@ impl Core {
             self.run_dir_lock.forget_vm(name);
             vm.port.destroy();
         }
+        self.serve_wanted();
     }
 
     /// Handles activity on the sockets of a VM.
@@ -166,6 +174,10 @@ impl Core {
             listen_socket: vm.port.listen_socket().map(Into::into),
             qemu_pid: vm.port.qemu_pid().and_then(|pid| u32::try_from(pid).ok()),
             state: ipcp.state,
+            internet: vm
+                .internet
+                .as_ref()
+                .map(|door| internet_info(&vm.create, door)),
             vmpi_id: ipcp.vmpi_id.unwrap_or_default(),
             qemu_args: qemu_args(vm),
         })

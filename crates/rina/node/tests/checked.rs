@@ -212,6 +212,10 @@ fn what_a_start_would_refuse_is_refused_before() {
             "line 1: VM v: `socket` belongs to",
         ),
         (
+            "[[vm]]\nname = \"v\"\ninternet = [\"http://a/\"]\n".to_owned(),
+            "line 1: VM v: internet: rule \"http://a/\": \"//a/\" is neither a port",
+        ),
+        (
             format!(
                 "[node]\nname = \"h\"\n{}[[dif]]\nname = \"n\"\nrole = \"create\"\nover = [\"d\"]\n\
                  config = {{ max_pdu = 1453 }}\n",

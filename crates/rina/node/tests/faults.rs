@@ -188,6 +188,7 @@ fn vm_whose_qemu_is_gone_leaves_nothing_after_a_restart() {
         dif: None,
         vmpi: None,
         socket: None,
+        internet: Vec::new(),
     };
     house.control().create_vm(&create).unwrap();
     let error = house.control().destroy_ipcp("vm1").unwrap_err().to_string();

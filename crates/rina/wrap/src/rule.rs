@@ -22,6 +22,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use wildmatch::WildMatch;
 
+mod destinations;
+
+pub use self::destinations::Destinations;
+
 /// A rule: the sockets that it applies to, and their target: a flow, the kernel or a refusal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -106,6 +110,9 @@ pub enum RuleError {
     /// The text has no host before the arrow.
     #[error("rule {0:?} has no host before \"->\"; \"*\" matches every host")]
     NoHost(String),
+    /// The text is not a set of destinations.
+    #[error("rule {0:?} is not HOST[:PORTS], as \"deb.debian.org:80\"; \"*\" matches every host")]
+    Destination(String),
     /// The prefix length is not possible for the address.
     #[error("rule {rule:?}: /{length} is no prefix length of {address}; it has 0 to {max}")]
     PrefixLength {
@@ -431,21 +438,7 @@ impl fmt::Display for Rule {
         if self.direction == Direction::Listen {
             f.write_str("listen ")?;
         }
-        let has_ports = self.ports != Ports::ALL;
-        match &self.host {
-            Host::Any => f.write_str("*")?,
-            Host::Name(pattern) => write!(f, "{pattern}")?,
-            Host::Network { address, length } if address.is_ipv6() && has_ports => {
-                write!(f, "[{address}/{length}]")?;
-            }
-            Host::Network { address, length } => write!(f, "{address}/{length}")?,
-        }
-        let Ports { first, last } = self.ports;
-        match () {
-            () if !has_ports => {}
-            () if first == last => write!(f, ":{first}")?,
-            () => write!(f, ":{first}-{last}")?,
-        }
+        show_place(f, &self.host, self.ports)?;
         match &self.target {
             Target::Kernel => f.write_str(" -> kernel"),
             Target::Refuse => f.write_str(" -> refuse"),
@@ -457,6 +450,25 @@ impl fmt::Display for Rule {
                 write!(f, " as {template}")
             }
         }
+    }
+}
+
+/// Writes `HOST[:PORTS]`.
+fn show_place(f: &mut fmt::Formatter<'_>, host: &Host, ports: Ports) -> fmt::Result {
+    let has_ports = ports != Ports::ALL;
+    match host {
+        Host::Any => f.write_str("*")?,
+        Host::Name(pattern) => write!(f, "{pattern}")?,
+        Host::Network { address, length } if address.is_ipv6() && has_ports => {
+            write!(f, "[{address}/{length}]")?;
+        }
+        Host::Network { address, length } => write!(f, "{address}/{length}")?,
+    }
+    let Ports { first, last } = ports;
+    match () {
+        () if !has_ports => Ok(()),
+        () if first == last => write!(f, ":{first}"),
+        () => write!(f, ":{first}-{last}"),
     }
 }
 

@@ -57,6 +57,7 @@ impl TestGuest {
                 dif: Some(dif.clone()),
                 vmpi: Some(kind),
                 socket: None,
+                internet: Vec::new(),
             });
             let port = port.attempt("making the VM's port")?;
             machine = machine.vmpi(kind, &port.qemu_socket);

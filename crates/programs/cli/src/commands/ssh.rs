@@ -78,12 +78,12 @@ pub(super) fn server_of(vm: &str) -> String {
     format!("ssh.{vm}")
 }
 
-/// Waits until the name of a VM's sshd is registered, as this host's node sees it.
+/// Waits until a name of a VM is registered, as this host's node sees it.
 ///
 /// # Errors
 /// The node does not answer, or the limit has passed.
-pub(super) fn wait_for_name(shared: &Shared, vm: &LocalName, limit: Duration) -> Outcome {
-    let (control, name) = (shared.control(), server_of(vm.as_str()));
+pub(super) fn wait_for_name(shared: &Shared, vm: &str, name: &str, limit: Duration) -> Outcome {
+    let control = shared.control();
     let until = Instant::now() + limit;
     loop {
         let apps = control.apps().attempt("listing names")?;
@@ -92,8 +92,8 @@ pub(super) fn wait_for_name(shared: &Shared, vm: &LocalName, limit: Duration) ->
         }
         if Instant::now() >= until {
             return Err(failed(format!(
-                "VM {vm}: its sshd is not reachable: no application is registered under {name}; \
-                 see /var/log/carina.log in the guest (`carina vm console {vm}`)"
+                "VM {vm}: no application is registered under {name}; see /var/log/carina.log in \
+                 the guest (`carina vm console {vm}`)"
             )));
         }
         std::thread::sleep(LOOK_AGAIN);
@@ -185,7 +185,8 @@ fn settings(shared: &Shared, vm: &LocalName) -> Result<Vec<(&'static str, String
         )));
     }
     if shared.wait.is_some() {
-        wait_for_name(shared, vm, shared.wait_limit())?;
+        let name = server_of(vm.as_str());
+        wait_for_name(shared, vm.as_str(), &name, shared.wait_limit())?;
     }
     settings_of(shared, &port, &files)
 }

@@ -1,10 +1,10 @@
 //! `carina vm`: runs virtual machines attached to the running node.
 
 mod boot_attempt;
+mod cards;
+mod own_guest;
 
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use carina_api::LocalName;
@@ -12,19 +12,17 @@ use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo, Vmpi
 use carina_text::duration::parse_ns;
 use carina_text::table::Table;
 use carina_vm::Guest;
-use carina_vm::{
-    Backend, Boot, Cache, Image, Machine, Model, Nic, Record, Running, SshKeys, Stopped,
-};
-use carina_wire::ether::Mac;
+use carina_vm::{Boot, Cache, Image, Machine, Nic, Record, SshKeys, Stopped};
+use carina_wrap::rule::Destinations;
 use clap::Subcommand;
 
 use self::boot_attempt::BootAttempt;
+use self::cards::{NicArg, card};
+use self::own_guest::{wait_for_services, with_programs};
 use super::command_output::exec_in_guest;
-#[cfg(feature = "packet")]
-use super::nfv;
 use super::{ssh, terminal};
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::report::{print_json, print_line, progress};
 
 /// Run virtual machines that are attached to this system's node by shared memory
@@ -33,7 +31,7 @@ pub(crate) enum VmCommand {
     /// Boot a VM with a Carina node inside, attached to the running node of this system
     #[command(
         after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi \
-          virtqueue\n  carina vm run a --ssh --program /usr/bin/curl\n  carina vm run a --command \
+          virtqueue\n  carina vm run a --ssh --program /usr/bin/curl --internet deb.debian.org:80\n  carina vm run a --command \
           \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk debian.qcow2 --memory 2048 \
           --qemu-args \"-vga std\"\n\nThe VM keeps running when the command ends; `carina vm stop` \
           ends the VM. SIGINT and SIGTERM before the\nVM runs remove the VM and its new port (exit \
@@ -180,6 +178,14 @@ pub(crate) struct RunArgs {
     /// the run directory, which their owner alone can read; `carina vm stop` removes them.
     #[arg(long)]
     ssh: bool,
+    /// Let programs in the guest reach hosts through the network of this host: HOST[:PORTS], such
+    /// as deb.debian.org:80, '*.debian.org', 10.9.0.0/16 or '*'; may be repeated [default: nothing]
+    ///
+    /// The guest's http_proxy and https_proxy lead to this host's node, which looks names up and
+    /// connects. Addresses of the host itself (127.0.0.1) and of its link need a rule with such an
+    /// address.
+    #[arg(long, value_name = "RULE")]
+    internet: Vec<Destinations>,
     /// Connect this terminal to the VM's console as soon as QEMU runs, without waiting for the boot
     #[arg(long)]
     console: bool,
@@ -197,9 +203,6 @@ const BOOT: Duration = Duration::from_secs(180);
 
 /// How long QEMU may take until it runs the guest; until then the node must connect to QEMU.
 const START: Duration = Duration::from_secs(60);
-
-/// How long the name of a guest's sshd may take to be known here.
-const SSHD_NAME: Duration = Duration::from_secs(60);
 
 /// Runs a command of `carina vm`.
 ///
@@ -235,7 +238,9 @@ fn port_of(
     name: &LocalName,
     socket: Option<PathBuf>,
     port: PortArgs,
+    internet: &[Destinations],
 ) -> Result<(VmInfo, bool), Failure> {
+    let rules: Vec<String> = internet.iter().map(ToString::to_string).collect();
     let queues = socket.is_some().then_some(VmpiKind::Virtqueue);
     let vmpi = port.vmpi.map(VmpiKind::from).or(queues);
     match node.vm(name.as_str()) {
@@ -244,7 +249,14 @@ fn port_of(
              the port",
             info.vmpi
         ))),
-        Ok(info) => Ok((info, false)),
+        Ok(info) => match &info.internet {
+            _ if rules.is_empty() => Ok((info, false)),
+            Some(door) if door.rules == rules => Ok((info, false)),
+            _ => Err(failed(format!(
+                "VM {name} has a port already, with other rules of --internet; carina vm stop \
+                 {name} removes it"
+            ))),
+        },
         Err(ClientError::Refused { status: 404, .. }) => {
             let create = VmCreate {
                 name: name.clone(),
@@ -252,6 +264,7 @@ fn port_of(
                 dif: port.dif,
                 vmpi,
                 socket,
+                internet: rules,
             };
             let created = node.create_vm(&create);
             let info = created.attempt(format!("making a port for VM {name}"))?;
@@ -303,7 +316,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         .ssh
         .then(|| SshKeys::generate(&shared.run_dir().vm_dir()));
     let keys = keys.transpose().attempt("making keys for ssh")?;
-    let attempt = BootAttempt::begin(shared, &args.name, args.port.clone())?;
+    let attempt = BootAttempt::begin(shared, &args.name, args.port.clone(), &args.internet)?;
     let parts = Parts {
         boot,
         nics,
@@ -330,21 +343,6 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
     }
 }
 
-/// Adds the programs of `--program`, and sshd with `--ssh`, to the guest's image.
-fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, Failure> {
-    for program in &args.program {
-        let what = format!("--program {}", program.display());
-        let path = std::path::absolute(program).attempt(&what)?;
-        image = image
-            .program(&path.to_string_lossy(), &path)
-            .attempt(&what)?;
-    }
-    if args.ssh {
-        image = image.ssh_server().attempt("packing sshd for --ssh")?;
-    }
-    Ok(image)
-}
-
 /// What `carina vm run` needs to start a VM, besides the VM's port.
 struct Parts {
     boot: Boot,
@@ -362,7 +360,7 @@ fn start_guest(
     attempt: &BootAttempt,
 ) -> Result<Record, Failure> {
     let info = &attempt.info;
-    let own_guest = args.disk.is_none();
+    let is_own_guest = args.disk.is_none();
     let cache = Cache::default_location().attempt("opening the cache")?;
     let mut machine = Machine::new(args.name.as_str(), &attempt.vm_dir)
         .attempt("naming the VM")?
@@ -371,8 +369,8 @@ fn start_guest(
         .cpus(args.cpus)
         .vmpi(info.vmpi, &info.qemu_socket)
         .extra_args(parts.qemu_args);
-    if own_guest {
-        machine = machine.node_config(&guest_config(info, args.ssh));
+    if is_own_guest {
+        machine = own_guest::furnish(machine, info, args);
     }
     if let Some(keys) = &parts.keys {
         machine = machine.ssh(keys);
@@ -386,126 +384,13 @@ fn start_guest(
     }
     let running = attempt.start(machine, &cache)?;
     running.wait_started(START).attempt("starting QEMU")?;
-    if own_guest && !args.no_wait && !args.console {
+    if is_own_guest && !args.no_wait && !args.console {
         progress("booting");
         running.wait_ready(BOOT).attempt("waiting for the guest")?;
         wait_for_link(&shared.control(), &args.name)?;
-        if args.ssh {
-            wait_for_sshd(shared, &running, &args.name)?;
-        }
+        wait_for_services(shared, &running, info, args.ssh)?;
     }
     Ok(attempt.finish(running))
-}
-
-/// A network card for the VM at a vhost-user socket. Its address and number of queues are those of
-/// the port at that socket.
-fn card(shared: &Shared, vm: &LocalName, number: usize, nic: &NicArg) -> Result<Nic, Failure> {
-    let socket = &nic.socket;
-    let socket = std::path::absolute(socket).attempt(format!("finding {}", socket.display()))?;
-    let port = port_at(shared, &socket)?;
-    if let Some(port) = &port
-        && port.is_client
-    {
-        return Err(refused(format!(
-            "--nic {}: port {} has client = true, so that QEMU would have to create the socket; \
-             remove that key, so that the port creates the socket",
-            socket.display(),
-            port.name
-        )));
-    }
-    // QEMU would wait for the socket without a message.
-    UnixStream::connect(&socket).map_err(|error| {
-        failed(format!(
-            "--nic {}: {error}; a port of carina nfv run, or a vhost_user app of carina graph run, \
-             listens at such a socket: start it first",
-            socket.display()
-        ))
-    })?;
-    let of_port = port.as_ref().and_then(|port| port.mac);
-    let mac = nic.mac.map(|mac| mac.0).or(of_port);
-    Ok(Nic {
-        model: Model::VirtioNet,
-        backend: Backend::VhostUser {
-            queues: port.and_then(|port| port.queues).unwrap_or(1),
-            packed: false,
-            socket,
-        },
-        mac: mac.or_else(|| Some(own_mac(vm, number))),
-    })
-}
-
-/// Settings that a card takes from the port of `carina nfv run` to which it attaches.
-struct PortOfCard {
-    name: String,
-    mac: Option<[u8; 6]>,
-    is_client: bool,
-    queues: Option<u16>,
-}
-
-/// The port of `carina nfv run` that has this socket; `None` for other sockets, and in a build
-/// without `carina nfv`.
-#[cfg(feature = "packet")]
-fn port_at(shared: &Shared, socket: &Path) -> Result<Option<PortOfCard>, Failure> {
-    let port = nfv::port_at(shared, socket)?;
-    Ok(port.map(|port| {
-        let is_client = port.app.get("client").and_then(|value| value.as_bool());
-        let queues = port.app.get("queues").and_then(|value| value.as_integer());
-        PortOfCard {
-            is_client: is_client == Some(true),
-            queues: queues.and_then(|queues| u16::try_from(queues).ok()),
-            mac: port.mac.map(|mac| mac.0),
-            name: port.name,
-        }
-    }))
-}
-
-#[cfg(not(feature = "packet"))]
-fn port_at(_: &Shared, _: &Path) -> Result<Option<PortOfCard>, Failure> {
-    Ok(None)
-}
-
-/// A MAC address for a card whose port has none. It is computed from the VM's name and the card's
-/// number, so that cards of several VMs on one bridge differ, and a card has the same address at
-/// each start.
-fn own_mac(vm: &LocalName, number: usize) -> [u8; 6] {
-    let bytes = vm.as_str().bytes().chain([0, number as u8]);
-    // FNV-1a with 64 bits.
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    let [a, b, c, ..] = (hash >> 32 ^ hash).to_le_bytes();
-    [0x52, 0x54, 0, a, b, c]
-}
-
-/// The value of `--nic`: `SOCKET` or `SOCKET,mac=MAC`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct NicArg {
-    socket: PathBuf,
-    mac: Option<Mac>,
-}
-
-/// The MAC address of a card is not the address of a single station.
-#[derive(Debug, thiserror::Error)]
-#[error("mac={0}: must be the address of one station, such as 52:54:00:00:00:01")]
-struct NicError(String);
-
-impl FromStr for NicArg {
-    type Err = NicError;
-
-    fn from_str(text: &str) -> Result<NicArg, NicError> {
-        let (socket, mac) = match text.rsplit_once(",mac=") {
-            None => (text, None),
-            Some((socket, mac)) => {
-                let read: Option<Mac> = mac.parse().ok();
-                let read = read.filter(|mac| !mac.is_group());
-                (socket, Some(read.ok_or_else(|| NicError(mac.to_owned()))?))
-            }
-        };
-        Ok(NicArg {
-            socket: socket.into(),
-            mac,
-        })
-    }
 }
 
 /// Splits a text at white space as a shell does; single and double quotes keep words together.
@@ -529,33 +414,6 @@ fn words(text: &str) -> Result<Vec<String>, Failure> {
             "--qemu-args: {open} is not closed in {text}"
         ))),
     }
-}
-
-/// The configuration file of the node in Carina's own guest.
-fn guest_config(info: &VmInfo, has_ssh: bool) -> String {
-    let dif = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
-    let mut text =
-        format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n");
-    if has_ssh {
-        let name = ssh::server_of(info.name.as_str());
-        text.push_str(&format!(
-            "[[expose]]\nname = \"{name}\"\ndif = {dif}\nto = \"tcp:127.0.0.1:22\"\n"
-        ));
-    }
-    text
-}
-
-/// Waits until sshd listens in the guest, and until its name is known here.
-fn wait_for_sshd(shared: &Shared, running: &Running, name: &LocalName) -> Outcome {
-    let said = running.run_within(carina_vm::AWAIT_SSHD, BOOT);
-    let said = said.attempt("waiting for sshd in the guest")?;
-    if !said.is_success() {
-        return Err(failed(format!(
-            "sshd in VM {name} does not listen: {}",
-            said.error_text()
-        )));
-    }
-    ssh::wait_for_name(shared, name, SSHD_NAME)
 }
 
 fn wait_for_link(node: &Client, name: &LocalName) -> Outcome {
@@ -650,7 +508,7 @@ fn args(
         )?),
         None => None,
     };
-    let (info, _) = port_of(&shared.control(), &name, socket.clone(), port)?;
+    let (info, _) = port_of(&shared.control(), &name, socket.clone(), port, &[])?;
     if let Some(socket) = socket {
         if info.listen_socket.as_ref() != Some(&socket) {
             return Err(failed(format!(
@@ -699,18 +557,6 @@ fn console(shared: &Shared, name: &LocalName) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cards_have_a_socket_and_perhaps_an_address() {
-        let nic = |text: &str| text.parse::<NicArg>();
-        let plain = nic("/run/a,b.sock").unwrap();
-        assert_eq!((plain.socket, plain.mac), ("/run/a,b.sock".into(), None));
-        let with = nic("/run/a,b.sock,mac=52:54:00:00:00:01").unwrap();
-        assert_eq!(with.mac, Some(Mac([0x52, 0x54, 0, 0, 0, 1])));
-        for wrong in ["/a,mac=", "/a,mac=x", "/a,mac=ff:ff:ff:ff:ff:ff"] {
-            assert!(nic(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn words_are_split_as_a_shell_does() {

@@ -25,6 +25,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(120);
 pub(crate) struct Host {
     directory: tempfile::TempDir,
     node: Option<Child>,
+    /// The words that start the node through another program; empty to start it itself.
+    launcher: Vec<String>,
 }
 
 /// A guest of a host: a VM, a node inside it, and a link that is up.
@@ -33,12 +35,23 @@ pub(crate) struct Guest {
     pub vm: Running,
 }
 
+/// A VM that `carina vm run` started. Dropping the value stops it, however the test ends.
+pub(crate) struct RunningVm<'a> {
+    host: &'a Host,
+    name: &'a str,
+}
+
 /// A `carina` command of the host in the background. Dropping the value kills it.
 pub(crate) struct Background(pub Child);
 
 impl Host {
     /// Starts a node in a new run directory, and waits until it answers.
     pub(crate) fn start() -> Host {
+        Host::start_through(&[])
+    }
+
+    /// Like [`Host::start`]; the node is started by another program, such as nsenter.
+    pub(crate) fn start_through(launcher: &[&str]) -> Host {
         let directory = tempfile::Builder::new()
             .prefix("carina-")
             .tempdir()
@@ -46,6 +59,7 @@ impl Host {
         let mut host = Host {
             directory,
             node: None,
+            launcher: launcher.iter().map(ToString::to_string).collect(),
         };
         host.start_node();
         host
@@ -59,7 +73,7 @@ impl Host {
             .open(self.log_path())
             .unwrap();
         let child = self
-            .command(&["node"])
+            .command_through(&self.launcher, &["node"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -232,6 +246,14 @@ impl Host {
         assert!(output.status.success(), "{}", told(&output));
     }
 
+    /// Starts a VM by `carina vm run`, with these options.
+    pub(crate) fn vm_run<'a>(&'a self, name: &'a str, options: &[&str]) -> RunningVm<'a> {
+        let vm = RunningVm { host: self, name };
+        let started = self.carina(&[&["vm", "run", name], options].concat());
+        assert!(started.status.success(), "{}", told(&started));
+        vm
+    }
+
     pub(crate) fn in_background(&self, args: &[&str]) -> Background {
         let mut command = self.command(args);
         command
@@ -276,9 +298,14 @@ impl Host {
     }
 
     fn command(&self, args: &[&str]) -> Command {
+        self.command_through(&[], args)
+    }
+
+    fn command_through(&self, launcher: &[String], args: &[&str]) -> Command {
         // The kernel ends the process with the test, however the test ends.
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", CARINA]).args(args);
+        command.args(["--pdeathsig", "KILL"]).args(launcher);
+        command.arg(CARINA).args(args);
         command.env("CARINA_RUN", self.run_dir());
         command
     }
@@ -294,6 +321,21 @@ impl Drop for Host {
             let _ = node.kill();
             let _ = node.wait();
         }
+    }
+}
+
+impl RunningVm<'_> {
+    /// Stops the VM, which must succeed.
+    pub(crate) fn stop(self) {
+        let stopped = self.host.carina(&["vm", "stop", self.name]);
+        assert!(stopped.status.success(), "{}", told(&stopped));
+    }
+}
+
+impl Drop for RunningVm<'_> {
+    fn drop(&mut self) {
+        // Fails if the test has stopped the VM.
+        let _ = self.host.carina(&["vm", "stop", self.name]);
     }
 }
 

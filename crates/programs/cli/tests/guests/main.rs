@@ -12,6 +12,7 @@ mod clock;
 mod disk;
 mod faults;
 mod house;
+mod internet;
 mod interrupted;
 mod journeys;
 mod nfv_demo;

@@ -37,8 +37,7 @@ fn a_guest_without_a_card_is_reached_by_ssh_and_scp() {
         told(&unknown)
     );
 
-    let started = host.carina(&["vm", "run", "a", "--ssh", "--program", "/usr/bin/scp"]);
-    assert!(started.status.success(), "{}", told(&started));
+    let vm = host.vm_run("a", &["--ssh", "--program", "/usr/bin/scp"]);
     let key = host.run_dir().join("vm/a.ssh.key");
     let mode = fs::metadata(&key).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -103,8 +102,7 @@ fn a_guest_without_a_card_is_reached_by_ssh_and_scp() {
     );
     fs::write(&known, right).unwrap();
 
-    let stopped = host.carina(&["vm", "stop", "a"]);
-    assert!(stopped.status.success(), "{}", told(&stopped));
+    vm.stop();
     let left = fs::read_dir(host.run_dir().join("vm")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -127,8 +125,7 @@ fn refused_ssh_names_the_way_out() {
         told(&program)
     );
 
-    let booted = host.carina(&["vm", "run", "b"]);
-    assert!(booted.status.success(), "{}", told(&booted));
+    let vm = host.vm_run("b", &[]);
     let no_keys = host.carina(&["ssh", "b"]);
     assert_eq!(no_keys.status.code(), Some(3));
     assert!(
@@ -143,5 +140,5 @@ fn refused_ssh_names_the_way_out() {
         "{}",
         told(&words)
     );
-    assert!(host.carina(&["vm", "stop", "b"]).status.success());
+    vm.stop();
 }

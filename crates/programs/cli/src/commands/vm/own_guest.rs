@@ -1,0 +1,118 @@
+//! Carina's own guest: its programs, its node's configuration, its sshd, its way to the internet.
+
+use std::time::Duration;
+
+use carina_api::control::VmInfo;
+use carina_vm::{Image, Machine, Running};
+
+use super::{BOOT, RunArgs};
+use crate::Shared;
+use crate::commands::ssh;
+use crate::failure::{Attempt, Failure, Outcome, failed};
+
+/// Adds the programs of `--program`, sshd with `--ssh`, and certificate authorities with
+/// `--internet`, to the guest's image.
+pub(super) fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, Failure> {
+    for program in &args.program {
+        let what = format!("--program {}", program.display());
+        let path = std::path::absolute(program).attempt(&what)?;
+        image = image
+            .program(&path.to_string_lossy(), &path)
+            .attempt(&what)?;
+    }
+    if args.ssh {
+        image = image.ssh_server().attempt("packing sshd for --ssh")?;
+    }
+    if !args.internet.is_empty()
+        && let Ok(authorities) = std::fs::read(AUTHORITIES)
+    {
+        image = image.file(AUTHORITIES, 0o644, authorities);
+    }
+    Ok(image)
+}
+
+/// Puts the node, and what its programs need to find the proxy of `--internet`, into the guest.
+pub(super) fn furnish(machine: Machine, info: &VmInfo, args: &RunArgs) -> Machine {
+    let machine = machine.node_config(&guest_config(info, args.ssh));
+    if args.internet.is_empty() {
+        return machine;
+    }
+    machine.environment(&PROXY).file(APT_FILE, 0o644, APT)
+}
+
+/// The configuration file of the node in Carina's own guest.
+fn guest_config(info: &VmInfo, has_ssh: bool) -> String {
+    let dif = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
+    let mut text =
+        format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n");
+    if let Some(door) = &info.internet {
+        let name = &door.name;
+        text.push_str(&format!(
+            "[[connect]]\nname = \"{name}\"\ndif = {dif}\nlisten = \"tcp:{PROXY_ADDRESS}\"\n"
+        ));
+    }
+    if has_ssh {
+        let name = ssh::server_of(info.name.as_str());
+        text.push_str(&format!(
+            "[[expose]]\nname = \"{name}\"\ndif = {dif}\nto = \"tcp:127.0.0.1:22\"\n"
+        ));
+    }
+    text
+}
+
+/// Waits until the guest can be used as the options ask: until its sshd listens and is known here,
+/// and until its programs reach the proxy of `--internet`.
+pub(super) fn wait_for_services(
+    shared: &Shared,
+    running: &Running,
+    info: &VmInfo,
+    has_ssh: bool,
+) -> Outcome {
+    let vm = info.name.as_str();
+    if let Some(door) = &info.internet {
+        wait_for_listener(running, vm, "the proxy", PROXY_PORT, "/var/log/carina.log")?;
+        ssh::wait_for_name(shared, vm, door.name.as_str(), NAME_LIMIT)?;
+    }
+    if has_ssh {
+        wait_for_listener(running, vm, "sshd", SSH_PORT, "/var/log/sshd.log")?;
+        ssh::wait_for_name(shared, vm, &ssh::server_of(vm), NAME_LIMIT)?;
+    }
+    Ok(())
+}
+
+fn wait_for_listener(running: &Running, vm: &str, what: &str, port: u16, log: &str) -> Outcome {
+    let said = running.run_within(&carina_vm::await_listener(port, log), BOOT);
+    let said = said.attempt(format!("waiting for {what} in VM {vm}"))?;
+    if said.is_success() {
+        return Ok(());
+    }
+    let end = said.error_text();
+    Err(failed(format!(
+        "{what} in VM {vm} does not listen on port {port}; the end of {log} in the guest: {end}"
+    )))
+}
+
+/// The certificate authorities that programs trust (Debian's package ca-certificates).
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// Where the proxy of `--internet` listens in the guest.
+const PROXY_ADDRESS: &str = "127.0.0.1:3128";
+
+/// The variables by which programs in the guest find that proxy.
+const PROXY: [(&str, &str); 3] = [
+    ("http_proxy", "http://127.0.0.1:3128"),
+    ("https_proxy", "http://127.0.0.1:3128"),
+    ("no_proxy", "localhost,127.0.0.1,::1"),
+];
+
+/// The same for apt, also where its caller has no environment.
+const APT_FILE: &str = "/etc/apt/apt.conf.d/90carina";
+const APT: &str = "Acquire::http::Proxy \"http://127.0.0.1:3128\";\n\
+    Acquire::https::Proxy \"http://127.0.0.1:3128\";\n";
+
+/// How long a name may take to be known here.
+const NAME_LIMIT: Duration = Duration::from_secs(60);
+
+/// Ports in the guest.
+const SSH_PORT: u16 = 22;
+const PROXY_PORT: u16 = 3128;

@@ -1,0 +1,129 @@
+//! Which destinations the rules of a door allow.
+
+use std::net::{IpAddr, SocketAddr};
+
+use carina_wrap::rule::Destinations;
+
+/// Whether the rules allow a request for this host, as far as that is known before a look-up. An
+/// address is allowed by a rule with addresses or by `*`, a name by a rule with a name or by `*`.
+pub(super) fn allow_host(rules: &[Destinations], host: &str, port: u16) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(address) => rules.iter().any(|rule| rule.has_address(address, port)),
+        Err(_) => rules.iter().any(|rule| rule.has_name(host, port)),
+    }
+}
+
+/// Whether the rules allow a connection to this address, which is the host's or what a look-up has
+/// given. Addresses that lead to this host itself or to its link are allowed only by a rule with
+/// such an address: a name of an outsider must not lead to them.
+pub(super) fn allow_address(rules: &[Destinations], address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    !is_near(ip)
+        || rules.iter().any(|rule| {
+            let network = rule.network_of(ip, address.port());
+            network.is_some_and(|(network, length)| length > 0 && is_near(network))
+        })
+}
+
+/// Whether an address belongs to this host alone or to its link: loopback, unspecified (which
+/// connects to the loopback), link-local, multicast and broadcast.
+fn is_near(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let [first, ..] = address.octets();
+            address.is_loopback()
+                || address.is_link_local()
+                || address.is_multicast()
+                || address.is_broadcast()
+                // This host on this network: RFC 1122, section 3.2.1.3.
+                || first == 0
+        }
+        IpAddr::V6(address) => {
+            address.is_loopback()
+                || address.is_unspecified()
+                || address.is_multicast()
+                || address.is_unicast_link_local()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(texts: &[&str]) -> Vec<Destinations> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn reaches(texts: &[&str], host: &str, address: &str) -> bool {
+        let (rules, address): (_, SocketAddr) = (rules(texts), address.parse().unwrap());
+        allow_host(&rules, host, address.port()) && allow_address(&rules, address)
+    }
+
+    #[test]
+    fn nothing_is_allowed_without_a_rule() {
+        assert!(!reaches(&[], "deb.debian.org", "151.101.2.132:80"));
+        assert!(!reaches(
+            &["other:80"],
+            "deb.debian.org",
+            "151.101.2.132:80"
+        ));
+        assert!(!reaches(
+            &["deb.debian.org:80"],
+            "deb.debian.org",
+            "151.101.2.132:443"
+        ));
+        assert!(reaches(
+            &["deb.debian.org:80"],
+            "deb.debian.org",
+            "151.101.2.132:80"
+        ));
+        // An address is not allowed by the name that leads to it, nor a name by its address.
+        assert!(!reaches(
+            &["deb.debian.org:80"],
+            "151.101.2.132",
+            "151.101.2.132:80"
+        ));
+        assert!(!reaches(
+            &["151.101.2.132"],
+            "deb.debian.org",
+            "151.101.2.132:80"
+        ));
+    }
+
+    #[test]
+    fn this_host_and_its_link_must_be_named_by_address() {
+        for address in [
+            "127.0.0.1:80",
+            "127.9.9.9:80",
+            "0.0.0.0:80",
+            "0.1.2.3:80",
+            "169.254.169.254:80",
+            "224.0.0.1:80",
+            "255.255.255.255:80",
+            "[::1]:80",
+            "[::]:80",
+            "[fe80::1]:80",
+            "[ff02::1]:80",
+            "[::ffff:127.0.0.1]:80",
+        ] {
+            let ip = address.parse::<SocketAddr>().unwrap().ip().to_string();
+            for all in ["*", "0.0.0.0/0", "::/0"] {
+                assert!(
+                    !reaches(&[all, "*.example"], "rebound.example", address),
+                    "{address}"
+                );
+                assert!(!reaches(&[all], &ip, address), "{all} {address}");
+            }
+        }
+        assert!(reaches(&["127.0.0.1:80"], "127.0.0.1", "127.0.0.1:80"));
+        assert!(!reaches(&["127.0.0.1:80"], "127.0.0.1", "127.0.0.1:81"));
+        assert!(!reaches(&["127.0.0.1:80"], "127.0.0.2", "127.0.0.2:80"));
+        assert!(reaches(&["127.0.0.0/8"], "127.0.0.2", "127.0.0.2:80"));
+        assert!(reaches(
+            &["localhost:80", "127.0.0.1"],
+            "localhost",
+            "127.0.0.1:80"
+        ));
+    }
+}

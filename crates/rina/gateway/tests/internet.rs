@@ -1,0 +1,157 @@
+//! Programs of a DIF that reach the network of the host through a door, under rules.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use carina_gateway::{Connect, Endpoint, Internet, InternetCounters};
+
+use crate::support::{House, Running, app, echo, eventually, tcp_server};
+
+/// A door with rules, and a port that leads to it.
+struct Way {
+    proxy: String,
+    counters: Arc<InternetCounters>,
+    _door: Running,
+    _connector: Running,
+    house: House,
+}
+
+impl Way {
+    fn new(rules: &[String]) -> Way {
+        let house = House::new("");
+        let door = Internet::new(app("internet"), None, rules).unwrap();
+        let counters = Arc::clone(&door.counters);
+        let door = house.internet(door);
+        let listen = Endpoint::Tcp("127.0.0.1:0".to_owned());
+        let (proxy, connector) = house.connect(Connect::new(app("internet"), listen));
+        Way {
+            proxy,
+            counters,
+            _door: door,
+            _connector: connector,
+            house,
+        }
+    }
+
+    fn open(&self, text: &str) -> TcpStream {
+        let mut program = TcpStream::connect(&self.proxy).unwrap();
+        program.write_all(text.as_bytes()).unwrap();
+        program
+    }
+
+    /// The answer to a request, to its end.
+    fn ask(&self, text: &str) -> String {
+        let mut answer = String::new();
+        self.open(text).read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+/// A server that answers each connection with the head that it was sent.
+fn mirror() -> SocketAddr {
+    tcp_server(|mut connection| {
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") {
+            connection.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        connection.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        connection.write_all(&head).unwrap();
+    })
+}
+
+#[test]
+fn requests_reach_the_server_and_end_with_its_answer() {
+    let server = mirror();
+    let way = Way::new(&[server.to_string()]);
+    // The program keeps its direction open, as one that keeps connections alive does.
+    let text = format!("GET http://{server}/a?b HTTP/1.1\r\nHost: x\r\nAccept: y\r\n\r\n");
+    let answer = way.ask(&text);
+    let wanted = format!(
+        "HTTP/1.1 200 OK\r\n\r\nGET /a?b HTTP/1.1\r\nHost: {server}\r\nAccept: y\r\n\
+         Connection: close\r\n\r\n"
+    );
+    assert_eq!(answer, wanted);
+    assert_eq!(way.counters.connected.load(Ordering::Relaxed), 1);
+    eventually("no flow is left", || {
+        way.house.control().flows().unwrap().is_empty()
+    });
+}
+
+#[test]
+fn tunnels_carry_both_directions_to_their_ends() {
+    let server = tcp_server(|connection| drop(echo(connection)));
+    let way = Way::new(&[server.to_string()]);
+    let question = vec![7; 3 << 20];
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                // The first bytes of the program come with its request.
+                let mut program = way.open(&format!("CONNECT {server} HTTP/1.1\r\n\r\nfirst"));
+                let mut writer = program.try_clone().unwrap();
+                let question = &question;
+                scope.spawn(move || {
+                    writer.write_all(question).unwrap();
+                    writer.shutdown(Shutdown::Write).unwrap();
+                });
+                let mut answer = Vec::new();
+                program.read_to_end(&mut answer).unwrap();
+                let begin = b"HTTP/1.1 200 Connection established\r\n\r\nfirst";
+                assert!(answer.starts_with(begin));
+                assert!(answer[begin.len()..] == *question);
+            });
+        }
+    });
+    assert_eq!(way.counters.connected.load(Ordering::Relaxed), 8);
+}
+
+#[test]
+fn destinations_outside_the_rules_are_refused_and_counted() {
+    let server = mirror();
+    let way = Way::new(&["*".to_owned(), "10.0.0.0/8".to_owned()]);
+    for (host, cause) in [
+        (server.to_string(), "127.0.0.1 leads to the host of the VM"),
+        (
+            format!("localhost:{}", server.port()),
+            "localhost, which is",
+        ),
+        ("169.254.169.254".to_owned(), "or to its link"),
+    ] {
+        let answer = way.ask(&format!("GET http://{host}/ HTTP/1.1\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 403 Forbidden: "), "{answer}");
+        assert!(answer.contains(cause), "{answer}");
+    }
+    assert_eq!(way.counters.outside_rules.load(Ordering::Relaxed), 3);
+
+    let way = Way::new(&["deb.example:80".to_owned()]);
+    let answer = way.ask("CONNECT deb.example:443 HTTP/1.1\r\n\r\n");
+    let cause = "deb.example:443 is outside the rules of --internet (deb.example:80)";
+    assert!(answer.contains(cause), "{answer}");
+    assert_eq!(way.counters.outside_rules.load(Ordering::Relaxed), 1);
+    assert_eq!(way.counters.connected.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn bad_requests_and_dead_servers_have_answers_of_their_own() {
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let way = Way::new(&[closed.to_string(), "no.such.host.invalid".to_owned()]);
+    let answer = way.ask(&format!("CONNECT {closed} HTTP/1.1\r\n\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    assert!(answer.contains("connection refused"), "{answer}");
+    let answer = way.ask("GET http://no.such.host.invalid/ HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    assert_eq!(way.counters.unreachable.load(Ordering::Relaxed), 2);
+    let answer = way.ask("SSH-2.0-x\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert_eq!(way.counters.malformed.load(Ordering::Relaxed), 1);
+    // A program that goes away in the middle of its request leaves nothing.
+    drop(way.open("GET http://"));
+    eventually("no flow is left", || {
+        way.house.control().flows().unwrap().is_empty()
+    });
+}

@@ -1,0 +1,133 @@
+//! Sets of destinations, `HOST[:PORTS]`: the left side of a rule, without a target.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use super::{Host, Ports, RuleError, has_prefix, host_and_ports, parse_host, parse_ports};
+
+/// Hosts and ports to which connections are allowed: `*`, `deb.debian.org:80`, `*.debian.org`,
+/// `10.9.0.0/16:80-89`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Destinations {
+    host: Host,
+    ports: Ports,
+}
+
+impl Destinations {
+    /// Whether a host with this name, on this port, is one of them.
+    pub fn has_name(&self, name: &str, port: u16) -> bool {
+        let fits = match &self.host {
+            Host::Any => true,
+            Host::Name(pattern) => pattern.matches(&name.to_ascii_lowercase()),
+            Host::Network { .. } => false,
+        };
+        fits && self.has_port(port)
+    }
+
+    /// Whether this address, on this port, is one of them. A rule with a name has no address.
+    pub fn has_address(&self, address: IpAddr, port: u16) -> bool {
+        matches!(self.host, Host::Any) && self.has_port(port)
+            || self.network_of(address, port).is_some()
+    }
+
+    /// The network of this rule and the length of its prefix, if it is a rule with a network that
+    /// has this address, on this port.
+    pub fn network_of(&self, address: IpAddr, port: u16) -> Option<(IpAddr, u8)> {
+        match self.host {
+            Host::Network {
+                address: network,
+                length,
+            } if self.has_port(port) && has_prefix(address.to_canonical(), network, length) => {
+                Some((network, length))
+            }
+            _ => None,
+        }
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        (self.ports.first..=self.ports.last).contains(&port)
+    }
+}
+
+impl FromStr for Destinations {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Destinations, RuleError> {
+        let (host, ports) = host_and_ports(text.trim());
+        let is_of_host = |c: char| c.is_ascii_alphanumeric() || "*?.-_:/".contains(c);
+        if host.is_empty() || !host.chars().all(is_of_host) {
+            return Err(RuleError::Destination(text.to_owned()));
+        }
+        let host = parse_host(text, host)?;
+        if matches!(&host, Host::Name(pattern) if pattern.pattern().contains(['/', ':'])) {
+            return Err(RuleError::Destination(text.to_owned()));
+        }
+        Ok(Destinations {
+            host,
+            ports: ports.map_or(Ok(Ports::ALL), |ports| parse_ports(text, ports))?,
+        })
+    }
+}
+
+impl fmt::Display for Destinations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        super::show_place(f, &self.host, self.ports)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> Destinations {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn names_and_addresses_fit_their_own_rules_only() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let name = rule("*.debian.org:80");
+        assert!(name.has_name("Deb.Debian.org", 80));
+        assert!(!name.has_name("deb.debian.org", 443) && !name.has_name("debian.org.evil", 80));
+        assert!(!name.has_address(address("10.0.0.1"), 80));
+        let network = rule("10.9.0.0/16:80-89");
+        assert!(network.has_address(address("10.9.1.2"), 85));
+        assert!(network.has_address(address("::ffff:10.9.1.2"), 85));
+        assert!(!network.has_address(address("10.8.1.2"), 85));
+        assert!(!network.has_name("10.9.1.2.example", 85));
+        let any = rule("*");
+        assert!(any.has_name("a", 1) && any.has_address(address("::1"), 1));
+        assert_eq!(any.network_of(address("::1"), 1), None);
+    }
+
+    #[test]
+    fn destinations_are_read_as_they_are_shown() {
+        for text in [
+            "*",
+            "*:80",
+            "deb.debian.org:80",
+            "10.0.0.0/8:1-9",
+            "[fd00::/8]:80",
+        ] {
+            assert_eq!(rule(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn wrong_destinations_are_named_with_what_is_right() {
+        for (text, words) in [
+            ("", "HOST[:PORTS]"),
+            (":80", "HOST[:PORTS]"),
+            ("* -> dif", "HOST[:PORTS]"),
+            ("http://deb.debian.org/", "port"),
+            ("deb.debian.org/debian", "HOST[:PORTS]"),
+            ("a:0", "port from 1"),
+            ("a:80-70", "port from 1"),
+            ("10.0.0.0/33", "prefix length"),
+        ] {
+            let error = text.parse::<Destinations>().unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}
