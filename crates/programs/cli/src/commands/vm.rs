@@ -31,7 +31,8 @@ pub(crate) enum VmCommand {
     /// Boot a VM with a Carina node inside, attached to the running node of this system
     #[command(
         after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi \
-          virtqueue\n  carina vm run a --ssh --program /usr/bin/curl --internet deb.debian.org:80\n  carina vm run a --command \
+          virtqueue\n  carina vm run a --ssh \
+          --program /usr/bin/curl --internet deb.debian.org:80\n  carina vm run a --command \
           \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk debian.qcow2 --memory 2048 \
           --qemu-args \"-vga std\"\n\nThe VM keeps running when the command ends; `carina vm stop` \
           ends the VM. SIGINT and SIGTERM before the\nVM runs remove the VM and its new port (exit \
