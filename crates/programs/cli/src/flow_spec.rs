@@ -32,7 +32,7 @@ pub(crate) enum SpecError {
     /// The value of a field is wrong.
     #[error("{field}: {reason}")]
     In {
-        /// Name of the field.
+        /// Name of the field as the user wrote it, such as `max_loss`, or an unknown name.
         field: String,
         /// What is wrong with the value.
         reason: Box<SpecError>,

@@ -53,10 +53,11 @@ pub(crate) fn clear(counters: &Path) {
     }
 }
 
-/// The path of the counters, while the graph in `file` runs.
+/// The path at which the counters of the graph in `file` are while the graph runs. Does not check
+/// whether it runs.
 ///
 /// # Errors
-/// There is no such file.
+/// The file `file` does not exist or cannot be reached.
 pub(crate) fn counters_of_file(shared: &Shared, file: &Path) -> Result<PathBuf, Failure> {
     let whole = fs::canonicalize(file).attempt(format!("looking for {}", file.display()))?;
     // The whole path is in the name, because files of the same name in two directories are two

@@ -155,7 +155,7 @@ impl Pipe {
         }
     }
 
-    /// Counts a PDU that was lost because the link is down.
+    /// Counts a PDU of `len` bytes as sent and as lost: the link is down.
     pub fn swallow(&mut self, len: usize) {
         self.tally.pdus += 1;
         self.tally.bytes += len as u64;

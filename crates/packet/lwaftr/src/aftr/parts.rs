@@ -16,8 +16,8 @@ pub(super) struct Key4 {
     ends: [[u8; 4]; 2],
     protocol: u8,
     id: u16,
-    /// The outer header of a packet from a tunnel. Its addresses distinguish customers who share an
-    /// IPv4 address.
+    /// The outer IPv6 header, if the packet came through a tunnel; `None` if the packet came from
+    /// the Internet. Customers who share an IPv4 address differ in the addresses of this header.
     pub outer: Option<Outer>,
 }
 

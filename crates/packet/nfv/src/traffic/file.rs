@@ -43,7 +43,7 @@ pub(super) struct RateDraft {
     pub field: &'static str,
     /// The rate, in the unit of the field.
     pub rate: f64,
-    /// Bits per second in one unit of the field.
+    /// Bits per second in one unit of `rate`: 1e6 if the file has the rate in Mbit/s.
     pub unit: f64,
     pub burst_bytes: Option<At<u64>>,
 }

@@ -7,7 +7,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Show the applications that are registered
+/// Show the applications that are registered on this system or announced by its peers
 #[derive(Debug, Subcommand)]
 pub(crate) enum AppCommand {
     /// List registered application names: of this system, and those that its peers announce

@@ -155,8 +155,8 @@ impl Together {
         }
     }
 
-    /// The result of the trace, from what the hosts have seen of `query.echoes` requests; `rtts`
-    /// are the round trips of the answered ones.
+    /// The result of a trace of `query.echoes` echo requests. `seen` is what all hosts have seen of
+    /// the trace; `rtts` has the round-trip time of each request that was answered.
     #[must_use]
     pub fn way(&self, query: &WayQuery, rtts: &[Duration], seen: &PieceSeen) -> Way {
         let mut sightings = Sightings::default();

@@ -302,7 +302,7 @@ impl Member {
         };
         node.begin_to_leave();
         let begin = Instant::now();
-        while node.is_leaving() && begin.elapsed() < LEAVE && self.run(LEAVING).is_ok() {}
+        while node.is_running() && begin.elapsed() < LEAVE && self.run(LEAVING).is_ok() {}
     }
 
     /// Sends the token again after a silence: the access point may have restarted, or may have

@@ -128,13 +128,13 @@ impl MemberNode {
     /// Asks the node to end; its member then leaves the DIF.
     pub(super) fn begin_to_leave(&mut self) {
         // A node that has ended has no process id any more.
-        if self.is_leaving() {
+        if self.is_running() {
             let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         }
     }
 
     /// Whether the node still runs.
-    pub(super) fn is_leaving(&mut self) -> bool {
+    pub(super) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
@@ -154,7 +154,7 @@ impl Drop for MemberNode {
         self.begin_to_leave();
         let begin = Instant::now();
         while begin.elapsed() < LEAVE {
-            if !self.is_leaving() {
+            if !self.is_running() {
                 return;
             }
             std::thread::sleep(LOOK);
