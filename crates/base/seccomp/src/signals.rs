@@ -44,7 +44,8 @@ impl Signals {
         Ok(Signals(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// Waits for the next signal.
+    /// Waits for the next signal that [`Signals::new`] blocks. Returns SIGCHLD and the signals of
+    /// the terminal as well, which the supervisor does not forward.
     ///
     /// # Errors
     /// The kernel's refusal.

@@ -298,7 +298,7 @@ impl Port {
     }
 }
 
-/// The ports that a kind of app has in one direction.
+/// Input or output ports that a kind of app may have: a fixed list of names, or any names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortList {
     /// Ports with these names, numbered from 0 in this order.

@@ -7,7 +7,7 @@ use carina_time::Instant;
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksum {
-    /// Where the sum begins, in bytes from the start of the frame.
+    /// Offset of the first byte that the checksum covers, in bytes from the start of the frame.
     pub start: u16,
     /// Where the sum is stored, in bytes from `start`.
     pub offset: u16,

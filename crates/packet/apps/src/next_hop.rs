@@ -64,8 +64,8 @@ impl NextHopCounters {
 pub struct Heard {
     /// The next hop's MAC address, if the message has it.
     pub mac: Option<[u8; 6]>,
-    /// Whether the message answers a request of this station, which proves that both directions
-    /// work.
+    /// Whether the message is an advertisement that this station solicited, or an ARP message whose
+    /// target is this station: a reply, or a request for its address.
     pub is_answer: bool,
     /// Whether the MAC address replaces an address that is already known.
     pub is_override: bool,

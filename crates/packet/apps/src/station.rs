@@ -22,8 +22,9 @@ pub struct Station4 {
 }
 
 impl Station4 {
-    /// What an ARP message tells about the next hop; `None` if the next hop is not its sender. The
-    /// message may be addressed to another station, or be an announcement to all. (RFC 826)
+    /// Returns the MAC address of the next hop if the next hop sent this ARP message, and whether
+    /// the target is this station. `None` if another station sent the message, or if this station
+    /// has no next hop. The target may be any station. (RFC 826)
     #[must_use]
     pub fn heard(&self, arp: &Arp4) -> Option<Heard> {
         let (mac, ip) = arp.sender;

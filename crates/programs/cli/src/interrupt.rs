@@ -13,8 +13,9 @@ use carina_sys::{Epoll, Interest};
 use crate::failure::Failure;
 use crate::report::report;
 
-/// Blocks SIGINT and SIGTERM. While this value lives, the signals do not end the process; the owner
-/// checks for them.
+/// Blocks SIGINT and SIGTERM, so that they do not end the process, and detects them. The owner
+/// checks with [`Interrupt::is_there`] or [`Interrupt::comes_within`]. The signals stay blocked
+/// after this value is dropped.
 pub(crate) struct Interrupt {
     epoll: Epoll,
     _signal: StopSignal,
@@ -79,8 +80,9 @@ pub(crate) fn end_with_signal_saying(json: bool, words: &'static str) -> io::Res
     end_with_signal_after(json, words, || true)
 }
 
-/// Like [`end_with_signal_saying`], but first calls `finish`, which removes what would outlive this
-/// process. When `finish` returns false, the process is not ended.
+/// Like [`end_with_signal_saying`], but when a signal arrives, `finish` runs first. It removes what
+/// would outlive this process. If `finish` returns false, nothing is printed and the process
+/// continues.
 ///
 /// # Errors
 /// The kernel refuses.

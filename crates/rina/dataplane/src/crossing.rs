@@ -95,7 +95,8 @@ impl Crossing {
         closes[self.side.tx_ring()].get_or_insert_with(|| close.clone());
     }
 
-    /// Returns why the other end has closed its ring.
+    /// Returns the reason that the other end published with [`Self::close`] before it closed its
+    /// ring. Returns [`Close::Failed`] if it has published no reason.
     #[must_use]
     pub fn closed(&self) -> Close {
         let closes = self.shared.closes.lock();

@@ -217,8 +217,8 @@ pub fn file_header(snap: u32) -> [u8; FILE_HEADER_BYTES] {
     header
 }
 
-/// Makes the record header for a frame of `length` bytes, of which the file keeps `captured` bytes
-/// after the header.
+/// Makes the header of a pcap record. `nanos` is the capture time in ns since 1970, `length` the
+/// frame's original length. The file keeps its first `captured` bytes, right after this header.
 #[must_use]
 pub fn record(nanos: u64, captured: usize, length: usize) -> [u8; RECORD_BYTES] {
     let mut record = [0; RECORD_BYTES];

@@ -97,7 +97,8 @@ impl Labs {
         LabDir(self.0.join(name))
     }
 
-    /// The records of all labs, sorted by name.
+    /// The records of the labs in this directory, sorted by name. Skips a lab whose record cannot
+    /// be read. If the directory does not exist, the list is empty.
     ///
     /// # Errors
     /// The directory cannot be read.

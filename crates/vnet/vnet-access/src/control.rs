@@ -50,7 +50,8 @@ pub struct Joined {
     pub routes: Vec<InterfaceAddress>,
     /// When the token expires, in seconds since 1970.
     pub until: u64,
-    /// Rate that the user may send and receive, bits a second in each direction.
+    /// Highest rate of the user's traffic, in bits a second. Each direction has this limit of its
+    /// own.
     pub rate_bps: u64,
     /// The network's DIF, if the user's system may become a member of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -265,7 +265,8 @@ impl Agent {
     /// The document of a network.
     ///
     /// # Errors
-    /// There is no such network, or a provider has ordered it, so that this host has no document.
+    /// There is no such network, or a provider ordered it. This host has no document of a network
+    /// that a provider ordered.
     pub fn document(&self, name: &str) -> Result<Document> {
         match self.network(name)?.record().wanted {
             Wanted::Here { document, .. } => Ok(*document),

@@ -74,7 +74,7 @@ pub struct NodePart {
     pub cpus: u32,
     /// Memory, MiB.
     pub memory_mib: u64,
-    /// How the virtual machine is started.
+    /// How the virtual machine starts: it boots, is cloned from a template, or comes from a pool.
     pub boot: Boot,
     /// The node's interfaces.
     #[serde(default)]

@@ -319,11 +319,11 @@ impl Transaction {
         self
     }
 
-    /// Checks that the transaction is valid for any store.
+    /// Checks the form of the transaction: keys, values and sizes. Reads no store.
     ///
     /// # Errors
-    /// A key or value is invalid, a key is written twice, or there are more operations than
-    /// [`OPERATIONS_MAX`].
+    /// A key is invalid, a value is longer than [`VALUE_MAX`], a key is written twice, or there are
+    /// more than [`OPERATIONS_MAX`] conditions or more than [`OPERATIONS_MAX`] writes.
     pub fn check(&self) -> Result<(), StoreError> {
         let operations = self.compares.len().max(self.writes.len());
         at_most("a transaction", operations, OPERATIONS_MAX)?;

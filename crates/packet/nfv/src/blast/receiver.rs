@@ -20,7 +20,8 @@ pub struct Received {
     pub others: u64,
     /// The numbers of the packets, to detect loss, duplicates and reordering.
     pub numbers: SequenceTracker,
-    /// Latencies of the packets, in ns.
+    /// Times from the creation of a packet to its arrival at this app, in ns. Packets without a
+    /// stamp are not counted.
     pub latency: Histogram,
     /// When the first and the last packet of the trial arrived, on the engine's clock; `None`
     /// before the first.

@@ -39,8 +39,8 @@ pub(crate) struct DissectArgs {
     /// none
     #[arg(long, value_name = "KEY=VALUE,..", default_value = "")]
     dif: String,
-    /// Dialect of the DIF, if the file does not name it: native, rlite or irati [default: guessed
-    /// from the packets]
+    /// Dialect of the DIF: native, rlite or irati. A dialect in the file overrides this option
+    /// [default: native if --dif gives widths, else guessed from the packets]
     #[arg(long, value_name = "NAME")]
     dialect: Option<Dialect>,
 }

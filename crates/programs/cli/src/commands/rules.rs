@@ -28,10 +28,10 @@ pub(super) fn default_rule() -> Result<Rule, Failure> {
         .attempt("reading the default rule")
 }
 
-/// The table of names of this user.
+/// Finds this user's name table, which maps host names to the addresses that stand for them.
 ///
 /// # Errors
-/// No directory of the user's own can be made.
+/// The directory of the table cannot be made, or belongs to another user.
 pub(super) fn name_table(shared: &Shared) -> Result<NameTable, Failure> {
     NameTable::of_user(shared.run_dir().path()).attempt("finding the table of names")
 }

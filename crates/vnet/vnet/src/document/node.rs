@@ -23,7 +23,7 @@ pub struct Node {
     /// Memory, MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
-    /// How the virtual machine is started.
+    /// How the virtual machine starts: it boots, is cloned from a template, or comes from a pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
     /// Locations where the node may be placed; anywhere if the list is empty.
@@ -101,7 +101,7 @@ pub struct ResolvedNode {
     pub cpus: u32,
     /// Memory, MiB.
     pub memory: u64,
-    /// How the virtual machine is started.
+    /// How the virtual machine starts: it boots, is cloned from a template, or comes from a pool.
     pub boot: Boot,
     /// Locations where the node may be placed; anywhere if the list is empty.
     pub location: Vec<String>,

@@ -76,7 +76,8 @@ pub(super) fn exec(shared: &Shared, args: &ExecArgs) -> Outcome {
     }
 }
 
-/// Connects this terminal to the console of a node.
+/// Connects this terminal to the console of a node of the network `vnet` (`None`: the only network)
+/// until Ctrl-], a signal, or the end of the console.
 ///
 /// # Errors
 /// The node does not exist.
