@@ -1,6 +1,6 @@
 //! The event loop of a gateway: one thread and one epoll set for all its services.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Instant;
@@ -27,6 +27,8 @@ pub struct Gateway {
     epoll: Rc<Epoll>,
     services: BTreeMap<u32, Box<dyn Service>>,
     last_id: u32,
+    /// Services that have ended and were not reported yet.
+    ended: VecDeque<Ended>,
 }
 
 /// Which service of a gateway has ended, and why.
@@ -47,6 +49,7 @@ impl Gateway {
             epoll: Rc::new(epoll),
             services: BTreeMap::new(),
             last_id: 0,
+            ended: VecDeque::new(),
         })
     }
 
@@ -196,6 +199,9 @@ impl Gateway {
     ) -> Result<(), Ended> {
         let mut ready: Vec<Ready> = Vec::new();
         loop {
+            if let Some(ended) = self.ended.pop_front() {
+                return Err(ended);
+            }
             let deadlines = self.services.values().filter_map(|s| s.deadline());
             let deadline = deadlines.chain(until).min();
             let now = Instant::now();
@@ -203,14 +209,21 @@ impl Gateway {
             let wait = deadline.map(|at| at.saturating_duration_since(now).as_nanos() as u64 + 1);
             self.epoll.wait(&mut ready, wait).map_err(&system)?;
             let now = Instant::now();
+            // Every one of them, also after one that ends a service or the loop: an edge is reported
+            // once.
+            let mut stops = false;
             for ready in &ready {
-                if ready.token == STOP {
-                    return Ok(());
-                }
                 let (id, item) = ((ready.token >> 32) as u32, ready.token as u32);
-                if let Some(service) = self.services.get_mut(&id) {
-                    service.handle(item, now).map_err(ended(id))?;
+                if ready.token == STOP {
+                    stops = true;
+                } else if let Some(service) = self.services.get_mut(&id)
+                    && let Err(error) = service.handle(item, now)
+                {
+                    self.ended.push_back(ended(id)(error));
                 }
+            }
+            if stops {
+                return Ok(());
             }
             for (id, service) in &mut self.services {
                 if service.deadline().is_some_and(|at| at <= now) {

@@ -113,6 +113,17 @@ pub enum RuleError {
     /// The text is not a set of destinations.
     #[error("rule {0:?} is not HOST[:PORTS], as \"deb.debian.org:80\"; \"*\" matches every host")]
     Destination(String),
+    /// The text before the arrow is neither a host name nor an address nor a network.
+    #[error(
+        "rule {rule:?}: {host:?} is neither a host name nor a network such as 10.9.0.0/16 or \
+         [fd00::/8]:80"
+    )]
+    Host {
+        /// Text of the rule.
+        rule: String,
+        /// The text in the place of the host.
+        host: String,
+    },
     /// The prefix length is not possible for the address.
     #[error("rule {rule:?}: /{length} is no prefix length of {address}; it has 0 to {max}")]
     PrefixLength {
@@ -322,8 +333,9 @@ impl FromStr for Rule {
 
 /// Splits `HOST:PORTS`, where an IPv6 address may have colons itself.
 fn host_and_ports(text: &str) -> (&str, Option<&str>) {
-    if let Some(rest) = text.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']').unwrap_or((rest, ""));
+    if let Some((host, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']'))
+        && (rest.is_empty() || rest.starts_with(':'))
+    {
         return (host, rest.strip_prefix(':'));
     }
     let address = text.split('/').next().unwrap_or(text);
@@ -342,12 +354,19 @@ fn parse_host(rule: &str, host: &str) -> Result<Host, RuleError> {
         None => (host, None),
     };
     let Ok(address) = address.parse::<IpAddr>() else {
+        // A mistyped network must not become a name that no host has.
+        if host.contains(['/', '[', ']']) {
+            return Err(RuleError::Host {
+                rule: rule.to_owned(),
+                host: host.to_owned(),
+            });
+        }
         return Ok(Host::Name(WildMatch::new(&host.to_ascii_lowercase())));
     };
     let max = if address.is_ipv4() { 32 } else { 128 };
     let parsed = length.map_or(Ok(max), str::parse::<u8>);
     match parsed {
-        Ok(length) if length <= max => Ok(Host::Network { address, length }),
+        Ok(length) if length <= max => Ok(network(address, length)),
         _ => Err(RuleError::PrefixLength {
             rule: rule.to_owned(),
             address,
@@ -356,6 +375,21 @@ fn parse_host(rule: &str, host: &str) -> Result<Host, RuleError> {
         }),
     }
 }
+
+/// A network; one of mapped IPv6 addresses (::ffff:0:0/96) is the network of IPv4 addresses that it
+/// stands for, because addresses are compared in that form.
+fn network(address: IpAddr, length: u8) -> Host {
+    match (address.to_canonical(), address) {
+        (IpAddr::V4(canonical), IpAddr::V6(_)) if length >= MAPPED_BITS => Host::Network {
+            address: canonical.into(),
+            length: length - MAPPED_BITS,
+        },
+        _ => Host::Network { address, length },
+    }
+}
+
+/// Length of the prefix of IPv6 addresses that stand for IPv4 addresses (RFC 4291, section 2.5.5.2).
+const MAPPED_BITS: u8 = 96;
 
 fn parse_ports(rule: &str, ports: &str) -> Result<Ports, RuleError> {
     let (first, last) = ports.split_once('-').unwrap_or((ports, ports));

@@ -218,6 +218,8 @@ fn settings_of(
         ("IdentityFile", file(&files.key)),
         ("IdentitiesOnly", said("yes")),
         ("IdentityAgent", said("none")),
+        // A shared connection of the user to another machine with this name must not be used.
+        ("ControlPath", said("none")),
         ("UserKnownHostsFile", file(&files.known_hosts)),
         ("GlobalKnownHostsFile", said("/dev/null")),
         ("HostKeyAlias", host_key_alias(name)),

@@ -71,7 +71,8 @@ impl fmt::Display for Destination {
 fn name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_allowed);
+    let has_labels = name.split('.').all(|label| !label.is_empty());
+    let is_name = has_labels && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed);
     is_name.then(|| name.to_ascii_lowercase())
 }
 
@@ -104,6 +105,9 @@ mod tests {
             ":80",
             "web.vm:0",
             "web.vm:65536",
+            // With two dots the resolver would find the name, and no rule would fit it.
+            "web.vm..:80",
+            ".vm:80",
             "web.vm:+80",
             "web vm:80",
             "u@web.vm:80",

@@ -141,7 +141,7 @@ fn parse(head: &str) -> Result<HttpRequest, HttpError> {
     let (authority, path) = absolute(method, target)?;
     let to = Destination::from_authority(authority, Some(HTTP_PORT))
         .ok_or_else(|| HttpError::Authority(target.to_owned()))?;
-    let body = body(&fields)?;
+    let body = body(&fields, version)?;
     let mut forwarded = format!("{method} {path} {version}\r\nHost: {}\r\n", host_field(&to));
     for (name, value) in kept(&fields) {
         // Writing to a string cannot fail.
@@ -201,7 +201,7 @@ fn host_field(to: &Destination) -> String {
 }
 
 /// How the end of the body is found (RFC 9112 §6.3).
-fn body(fields: &[(&str, &str)]) -> Result<Body, HttpError> {
+fn body(fields: &[(&str, &str)], version: &str) -> Result<Body, HttpError> {
     let values = |wanted: &str| {
         let is_it = |(name, _): &&(&str, &str)| name.eq_ignore_ascii_case(wanted);
         fields
@@ -220,6 +220,10 @@ fn body(fields: &[(&str, &str)]) -> Result<Body, HttpError> {
             let length = length.parse::<u64>().ok().filter(|_| is_number);
             let length = length.ok_or(HttpError::Framing("Content-Length is not a number"))?;
             Ok(Body::Length(length))
+        }
+        // RFC 9112 §6.1: the framing of such a message is faulty.
+        ([_], []) if version == "HTTP/1.0" => {
+            Err(HttpError::Framing("HTTP/1.0 has no Transfer-Encoding"))
         }
         ([coding], []) if coding.eq_ignore_ascii_case("chunked") => Ok(Body::chunked()),
         ([coding], []) => Err(HttpError::Coding((*coding).to_owned())),

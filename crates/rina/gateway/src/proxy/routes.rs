@@ -1,6 +1,6 @@
 //! The outcome of the rules of `carina wrap` for the destination that a client names.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use carina_api::{AppName, DifName};
 use carina_wrap::name_table::NameTable;
@@ -46,7 +46,11 @@ impl Routes {
             Host::Name(host) if self.rules.iter().any(|rule| rule.names(host)) => {
                 // A program would be given an address of the table. Here none is needed, so that
                 // clients cannot fill the table.
-                self.of_one(to, Some(host.clone()), IN_TABLE)
+                match self.of_one(to, Some(host.clone()), IN_TABLE)? {
+                    // A rule before that one, or --pass, leaves this port to the kernel.
+                    Route::Tcp(_) => Ok(Route::LookUp),
+                    route => Ok(route),
+                }
             }
             Host::Name(host) => self.of_name(to, host),
         }
@@ -86,7 +90,7 @@ impl Routes {
     ) -> Result<Route, Refusal> {
         let mut allowed = Vec::new();
         let mut refusal = None;
-        for address in addresses {
+        for address in addresses.iter().take(ADDRESSES_MAX) {
             let host = match &to.host {
                 Host::Name(host) => Some(host.clone()),
                 // A table that cannot be read has no names: rules of addresses hold still.
@@ -111,7 +115,7 @@ impl Routes {
         host: Option<String>,
         address: IpAddr,
     ) -> Result<Route, Refusal> {
-        let socket = SocketAddr::new(address, to.port);
+        let socket = SocketAddr::new(reached(address), to.port);
         let address = Address { host, socket };
         let mut rules = self.rules.iter();
         match rules.find(|rule| rule.fits(Direction::Connect, &address)) {
@@ -122,6 +126,16 @@ impl Routes {
             None if self.pass => Ok(Route::Tcp(vec![socket])),
             None => Err(unmatched(to)),
         }
+    }
+}
+
+/// The address that a connection to `address` reaches: the kernel connects to the loopback where the
+/// address is unspecified. So a rule for the loopback also holds for 0.0.0.0 and [::].
+fn reached(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        address => address,
     }
 }
 
@@ -144,6 +158,9 @@ fn unmatched(to: &Destination) -> Refusal {
     );
     Refusal::new(Cause::Forbidden, text)
 }
+
+/// Largest number of addresses of a host that are tried. An answer of DNS may have thousands.
+const ADDRESSES_MAX: usize = 8;
 
 /// Stands for an address of the table: in the range, but of no name.
 const IN_TABLE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 0));
@@ -194,6 +211,16 @@ mod tests {
     }
 
     #[test]
+    fn port_that_a_rule_leaves_to_the_kernel_is_looked_up() {
+        let rules = ["deb.example:80 -> kernel", "* -> dif"];
+        let (_directory, first) = routes(&rules, false);
+        assert_eq!(of(&first, "deb.example:80"), "look up");
+        assert_eq!(of(&first, "deb.example:81"), "deb.example:81");
+        let (_directory, passing) = routes(&["*.vm:80 -> dif"], true);
+        assert_eq!(of(&passing, "web.vm:443"), "look up");
+    }
+
+    #[test]
     fn address_of_the_table_stands_for_its_name() {
         let (_directory, routes) = routes(&["*.vm -> dif"], false);
         let number = routes.names.number("db.vm").unwrap();
@@ -230,5 +257,11 @@ mod tests {
         assert_eq!(found(&["127.0.0.1"]), "Forbidden");
         assert_eq!(found(&["127.0.0.1", "192.0.2.1"]), "[192.0.2.1:80]");
         assert_eq!(found(&["::ffff:127.0.0.1"]), "Forbidden");
+        // The kernel connects to the loopback for these.
+        assert_eq!(found(&["0.0.0.0"]), "Forbidden");
+        assert_eq!(found(&["::ffff:0.0.0.0"]), "Forbidden");
+        assert_eq!(found(&["::"]), "[[::1]:80]");
+        let many = vec!["192.0.2.1"; 100];
+        assert_eq!(found(&many).matches("192.0.2.1").count(), ADDRESSES_MAX);
     }
 }

@@ -75,12 +75,31 @@ fn only_names_that_become_flows_are_looked_up() {
 }
 
 #[test]
+fn network_of_mapped_addresses_is_one_of_ipv4() {
+    let rule: Rule = "::ffff:10.0.0.0/104 -> refuse".parse().unwrap();
+    let fits = |ip: &str| {
+        let socket = SocketAddr::new(ip.parse().unwrap(), 80);
+        rule.fits(Direction::Connect, &Address { host: None, socket })
+    };
+    assert!(fits("10.1.2.3") && fits("::ffff:10.1.2.3") && !fits("11.1.2.3"));
+}
+
+#[test]
 fn wrong_rules_are_refused_with_what_is_wrong() {
     for (text, names) in [
         ("*.vm dif", "no \"->\""),
         (" -> dif", "no host"),
         ("10.0.0.0/33 -> dif", "/33 is no prefix length of 10.0.0.0"),
         ("10.0.0.0/x -> dif", "/x is no prefix length"),
+        (
+            "10.0.0/8 -> refuse",
+            "\"10.0.0/8\" is neither a host name nor",
+        ),
+        (
+            "[fd00::]/8 -> refuse",
+            "is neither a host name nor a network",
+        ),
+        ("[::1]443 -> refuse", "is neither a host name nor a network"),
         ("*:0 -> dif", "\"0\" is neither a port"),
         ("*:90-80 -> dif", "\"90-80\" is neither"),
         ("*:http -> dif", "\"http\" is neither"),

@@ -10,8 +10,8 @@ use crate::Shared;
 use crate::commands::ssh;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
-/// Adds the programs of `--program`, sshd with `--ssh`, and certificate authorities with
-/// `--internet`, to the guest's image.
+/// Adds the programs of `--program`, sshd with `--ssh`, and the certificate authorities that this
+/// host trusts if programs are added, to the guest's image.
 pub(super) fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, Failure> {
     for program in &args.program {
         let what = format!("--program {}", program.display());
@@ -23,9 +23,8 @@ pub(super) fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, F
     if args.ssh {
         image = image.ssh_server().attempt("packing sshd for --ssh")?;
     }
-    if !args.internet.is_empty()
-        && let Ok(authorities) = std::fs::read(AUTHORITIES)
-    {
+    let has_clients = !args.internet.is_empty() || !args.program.is_empty();
+    if has_clients && let Ok(authorities) = std::fs::read(AUTHORITIES) {
         image = image.file(AUTHORITIES, 0o644, authorities);
     }
     Ok(image)
@@ -34,7 +33,8 @@ pub(super) fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, F
 /// Puts the node, and what its programs need to find the proxy of `--internet`, into the guest.
 pub(super) fn furnish(machine: Machine, info: &VmInfo, args: &RunArgs) -> Machine {
     let machine = machine.node_config(&guest_config(info, args.ssh));
-    if args.internet.is_empty() {
+    // The node may have the rules from its configuration file.
+    if info.internet.is_none() {
         return machine;
     }
     machine.environment(&PROXY).file(APT_FILE, 0o644, APT)
