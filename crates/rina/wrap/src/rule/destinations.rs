@@ -59,9 +59,13 @@ impl FromStr for Destinations {
         if host.is_empty() || !host.chars().all(is_of_host) {
             return Err(RuleError::Destination(text.to_owned()));
         }
-        let host = parse_host(text, host)?;
-        if matches!(&host, Host::Name(pattern) if pattern.pattern().contains(['/', ':'])) {
-            return Err(RuleError::Destination(text.to_owned()));
+        let unfit = || RuleError::Destination(text.to_owned());
+        let host = parse_host(text, host).map_err(|error| match error {
+            RuleError::Host { .. } => unfit(),
+            error => error,
+        })?;
+        if matches!(&host, Host::Name(pattern) if pattern.pattern().contains(':')) {
+            return Err(unfit());
         }
         Ok(Destinations {
             host,

@@ -130,7 +130,7 @@ proptest! {
     #[test]
     fn rule_that_is_shown_reads_the_same(
         listen in any::<bool>(),
-        host in "\\*|\\*\\.[a-z]{1,8}|[0-9]{1,2}\\.1\\.2\\.3(/[0-9])?|fd00::[0-9]{1,3}/[0-9]{2}",
+        host in "\\*|\\*\\.[a-z]{1,8}|[1-9][0-9]?\\.1\\.2\\.3(/[0-9])?|fd00::[0-9]{1,3}/[0-9]{2}",
         ports in proptest::option::of((1u16.., 1u16..)),
         target in "kernel|refuse|dif|dif n|dif as \\{host\\}|dif n as x\\{port\\}",
     ) {
