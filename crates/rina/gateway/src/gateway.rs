@@ -209,7 +209,7 @@ impl Gateway {
             let wait = deadline.map(|at| at.saturating_duration_since(now).as_nanos() as u64 + 1);
             self.epoll.wait(&mut ready, wait).map_err(&system)?;
             let now = Instant::now();
-            // Every one of them, also after one that ends a service or the loop: an edge is reported
+            // All of them, also after one that ends a service or the loop: an edge is reported
             // once.
             let mut stops = false;
             for ready in &ready {

@@ -388,7 +388,7 @@ fn network(address: IpAddr, length: u8) -> Host {
     }
 }
 
-/// Length of the prefix of IPv6 addresses that stand for IPv4 addresses (RFC 4291, section 2.5.5.2).
+/// Prefix length of IPv6 addresses that stand for IPv4 addresses (RFC 4291, section 2.5.5.2).
 const MAPPED_BITS: u8 = 96;
 
 fn parse_ports(rule: &str, ports: &str) -> Result<Ports, RuleError> {

@@ -129,8 +129,8 @@ impl Routes {
     }
 }
 
-/// The address that a connection to `address` reaches: the kernel connects to the loopback where the
-/// address is unspecified. So a rule for the loopback also holds for 0.0.0.0 and [::].
+/// The address that a connection to `address` reaches: for an unspecified address, the kernel
+/// connects to the loopback. So a rule for the loopback also holds for 0.0.0.0 and [::].
 fn reached(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
