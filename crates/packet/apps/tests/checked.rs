@@ -257,7 +257,7 @@ fn apps_that_would_send_with_the_same_key_are_refused() {
     let text = esp("a", "00112233445566778899aabbccddeeff");
     let error = read_graph(&text).unwrap_err().to_string();
     assert!(
-        error.starts_with("line 4: apps.a (esp): transmit_key and transmit_salt are"),
+        error.starts_with("line 4: apps.a (esp): transmit_key and transmit_salt equal"),
         "{error}"
     );
 }

@@ -185,7 +185,9 @@ fn wrong_scripts_are_refused_with_their_line() {
         error,
         "line 2: apps.app (lua): app.lua:2: unexpected symbol near '='"
     );
-    assert!(refusal("local x", "").contains("app.lua: must return a table with the methods"));
+    assert!(
+        refusal("local x", "").contains("app.lua: the script must return a table with the methods")
+    );
     assert!(
         refusal("return {}", "")
             .contains("app.lua: the app must have at least one of the methods push, pull and tick")

@@ -101,7 +101,10 @@ fn script_that_loops_when_it_is_loaded_stalls_no_other_app() {
     ] {
         let (done, visits) = both.load(wrong, 5);
         let error = done.unwrap_err();
-        assert!(error.contains("app.lua:1: does not return"), "{error}");
+        assert!(
+            error.contains("app.lua:1: the call does not return"),
+            "{error}"
+        );
         // The script had 200 ms of CPU time, during which the worker continued.
         assert!(visits > 100, "{visits} visits: {wrong}");
     }
@@ -131,6 +134,6 @@ fn only_a_script_that_inherits_is_loaded_between_two_breaths() {
     while both.printed() != "false" {}
     // A script with `inherit` may not take longer to load than a call may.
     let error = both.load(&script(long, inherit), 10).0.unwrap_err();
-    let wanted = "such a script is loaded a second time beside the one that runs, in at most 10 ms";
+    let wanted = "is loaded beside the one that runs, which must take at most 10 ms";
     assert!(error.contains(wanted), "{error}");
 }

@@ -206,7 +206,7 @@ fn wrong_tunnels_are_refused_with_what_would_be_right() {
         (
             "l2tpv3",
             "",
-            "local_ip = \"192.0.2.1\": an IPv6 address: L2TPv3",
+            "local_ip = \"192.0.2.1\": must be an IPv6 address: L2TPv3",
         ),
     ] {
         let said = said(kind, more);
@@ -223,12 +223,12 @@ fn addresses_of_tunnels_are_of_one_kind_and_differ() {
     assert!(said.contains("must differ from local_ip"), "{said}");
     let said = change("_ip = \"192.0.2.2\"", "_ip = \"2001:db8::2\"");
     assert!(
-        said.contains("remote_ip = \"2001:db8::2\": must be of the same"),
+        said.contains("remote_ip = \"2001:db8::2\": must have the same IP version"),
         "{said}"
     );
     let said = change("192.0.2.3", "2001:db8::3");
     assert!(
-        said.contains("next_hop = \"2001:db8::3\": must be of the same"),
+        said.contains("next_hop = \"2001:db8::3\": must have the same IP version"),
         "{said}"
     );
     let said = change(next, "");
@@ -296,7 +296,7 @@ fn errors_name_the_line_and_what_would_be_right() {
     );
     let said = error("52:54:", "53:54:");
     assert!(
-        said.starts_with("line 9: mac = \"53:54:00:00:00:01\": a station's"),
+        said.starts_with("line 9: mac = \"53:54:00:00:00:01\": must be the address of one station"),
         "{said}"
     );
     let said = error("egress_mbps = 2.5", "egress_mbps = -1");

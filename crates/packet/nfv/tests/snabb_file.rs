@@ -132,7 +132,7 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "\"L2TPv3\"",
         "\"GRE\"",
-        "line 15: tunnel.type = \"GRE\": the type of tunnel is L2TPv3",
+        "line 15: tunnel.type = \"GRE\": must be L2TPv3",
     ],
     [
         "\"esp-aes-128-gcm\"",
@@ -289,7 +289,7 @@ fn wrong_fields_are_refused_with_line_and_remedy() {
 #[test]
 fn other_programs_and_values_are_refused() {
     assert!(error("return 5").contains("the file is a number: a table of ports"));
-    assert!(error("return { a = {} }").contains("line 1: a: there is no such field here"));
+    assert!(error("return { a = {} }").contains("line 1: a: unknown field"));
     assert!(error("return { 5 }").contains("a port is a number: a table { … } is expected"));
     assert!(error("return dofile('x')").contains("it is not executed"));
     assert_eq!(read_it("return { }").ports.len(), 0);

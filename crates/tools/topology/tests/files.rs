@@ -137,7 +137,7 @@ fn errors_have_a_position_and_a_remedy() {
         (
             "eth x 0Mbps a b\ndif n a m\ndif m a n",
             "line 2, column 5",
-            "circle: n, m",
+            "in a cycle: n, m",
         ),
         (
             "eth x 0Mbps a b\neth y 0Mbps c d\ndif n a x\ndif n c y",

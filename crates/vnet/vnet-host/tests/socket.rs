@@ -206,7 +206,7 @@ fn refusals_say_what_is_wrong() {
     let serving = std::thread::spawn(move || server::serve(listener, agent, false, stopped));
     let client = Client::new(&run_dir, LIMIT);
     let error = client.remove("none", LIMIT).unwrap_err();
-    assert!(error.to_string().contains("there are: none"), "{error}");
+    assert!(error.to_string().contains("it has: none"), "{error}");
     assert_eq!(code_of(error), Some(ErrorCode::NotFound));
     let path = client.remove("../..", LIMIT).unwrap_err();
     assert_eq!(code_of(path), Some(ErrorCode::NotFound));

@@ -330,7 +330,7 @@ fn what_cannot_move_is_refused_with_the_reason() {
     let mut house = House::new();
     for (node, to, code, words) in [
         ("s", "h2", ReasonCode::Impossible, "it is a namespace"),
-        ("m", "h1", ReasonCode::Impossible, "on host h1 already"),
+        ("m", "h1", ReasonCode::Impossible, "is already on host h1"),
         (
             "m",
             "h3",
@@ -411,5 +411,5 @@ fn drained_host_keeps_its_nodes_and_takes_no_new_ones() {
     let changed = vec![node("m", Kind::Vm, 3), node("x", Kind::Vm, 2)];
     assert!(!house.reserve(1, 2, changed));
     let known = house.pip.set_drained(now, "h9", true).unwrap_err();
-    assert!(known.message.contains("there are: h1, h2"), "{known:?}");
+    assert!(known.message.contains("it has: h1, h2"), "{known:?}");
 }
