@@ -13,7 +13,7 @@ use crate::connector::Connector;
 use crate::endpoint::Endpoint;
 use crate::error::GatewayError;
 use crate::exposed::Exposed;
-use crate::internet::{Door, Internet};
+use crate::internet::Internet;
 use crate::name_server::{NameServer, NameService};
 use crate::proxy::{Proxy, ProxyService};
 use crate::service::{Service, Watch};
@@ -80,8 +80,9 @@ impl Gateway {
     pub fn proxy(&mut self, settings: Proxy) -> Result<Endpoint, GatewayError> {
         settings.check()?;
         let (id, watch) = self.next();
-        let service = ProxyService::new(self.node.clone(), settings, watch)?;
-        let endpoint = service.endpoint();
+        let asked = settings.listen.clone();
+        let service = ProxyService::listen(self.node.clone(), settings, watch)?;
+        let endpoint = service.endpoint().unwrap_or(asked);
         self.services.insert(id, Box::new(service));
         Ok(endpoint)
     }
@@ -155,8 +156,8 @@ impl Gateway {
 
     fn add_door(&mut self, settings: Internet) -> Result<u32, GatewayError> {
         let (id, watch) = self.next();
-        let door = Door::new(&self.node, settings, watch)?;
-        self.services.insert(id, Box::new(door));
+        let service = ProxyService::door(self.node.clone(), settings, watch)?;
+        self.services.insert(id, Box::new(service));
         Ok(id)
     }
 

@@ -1,4 +1,4 @@
-//! A name behind which an HTTP proxy leads to the network of this host, under rules.
+//! A name behind which a proxy leads to the network of this host, under rules.
 //!
 //! ```text
 //!  program in a VM -- http_proxy --> node ==== flow ==== node -- [internet] == TCP == server
@@ -6,15 +6,10 @@
 //! ```
 //!
 //! Programs in a VM without a network card reach what the host may reach, and no more than the
-//! rules allow. The first bytes of a flow are a request to a proxy (RFC 9110, section 9.3.6, and
-//! RFC 9112, section 3.2.2). Host names are looked up on this host, after the rules have allowed
-//! them.
+//! rules allow. A flow is a client of a [`proxy`](crate::proxy), which speaks HTTP or SOCKS5: its
+//! first byte tells. Host names are looked up on this host, after the rules have allowed them.
 
-mod door;
-mod proxy_request;
-mod relay;
-mod resolver;
-mod rules;
+pub(crate) mod rules;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +17,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use carina_api::{AppName, DifName};
 use carina_wrap::rule::{Destinations, RuleError};
 
-pub(crate) use self::door::Door;
 use crate::error::GatewayError;
 
 /// A door from a DIF to the network of this host.
@@ -49,7 +43,7 @@ pub struct InternetCounters {
     pub outside_rules: AtomicU64,
     /// Requests that are no valid request to a proxy.
     pub malformed: AtomicU64,
-    /// Requests beyond the limit of connections or look-ups.
+    /// Requests beyond the limit of connections, or of what the system gives a process.
     pub over_limit: AtomicU64,
     /// Requests whose server is unknown, refuses or does not answer.
     pub unreachable: AtomicU64,
@@ -86,7 +80,7 @@ impl PartialEq for Internet {
     }
 }
 
-fn count(counter: &AtomicU64) {
+pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 

@@ -1,4 +1,5 @@
 //! A proxy: its clients name their destinations, and rules decide which become flows.
+//! The door of an [`Internet`](crate::Internet) is a proxy too: its clients request flows.
 //!
 //! ```text
 //!  client -- SOCKS5 or HTTP --> Proxy -- destination --> Routes -- flow ---> node
@@ -8,14 +9,18 @@
 //! ```
 //!
 //! - [`socks`] and [`http`] decode what clients send; they do no I/O.
-//! - [`routes`] applies the rules of `carina wrap` to a destination.
+//! - [`clients`] has where clients come from: a listening socket, or a registration.
+//! - [`routes`] applies the rules of `carina wrap` to a destination, [`door_rules`] those of an
+//!   [`Internet`](crate::Internet).
 //! - [`session`] is one connection of a client, from its first byte to its last.
 //!
 //! The proxy must answer its client before the first byte of the server. A node would move bytes
 //! of an attached socket at once, so the bytes of both directions pass through this process.
 
 mod body;
+mod clients;
 mod destination;
+mod door_rules;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod handshake;

@@ -20,8 +20,13 @@ struct Way {
 
 impl Way {
     fn new(rules: &[String]) -> Way {
+        Way::with(rules, |_| {})
+    }
+
+    fn with(rules: &[String], change: impl FnOnce(&mut Internet)) -> Way {
         let house = House::new("");
-        let door = Internet::new(app("internet"), None, rules).unwrap();
+        let mut door = Internet::new(app("internet"), None, rules).unwrap();
+        change(&mut door);
         let counters = Arc::clone(&door.counters);
         let door = house.internet(door);
         let listen = Endpoint::Tcp("127.0.0.1:0".to_owned());
@@ -71,7 +76,7 @@ fn requests_reach_the_server_and_end_with_its_answer() {
     let answer = way.ask(&text);
     let wanted = format!(
         "HTTP/1.1 200 OK\r\n\r\nGET /a?b HTTP/1.1\r\nHost: {server}\r\nAccept: y\r\n\
-         Connection: close\r\n\r\n"
+         Connection: close\r\nVia: 1.1 carina\r\n\r\n"
     );
     assert_eq!(answer, wanted);
     assert_eq!(way.counters.connected.load(Ordering::Relaxed), 1);
@@ -154,4 +159,73 @@ fn bad_requests_and_dead_servers_have_answers_of_their_own() {
     eventually("no flow is left", || {
         way.house.control().flows().unwrap().is_empty()
     });
+}
+
+#[test]
+fn programs_that_speak_socks_are_served_too() {
+    let server = tcp_server(|connection| drop(echo(connection)));
+    let way = Way::new(&[server.to_string()]);
+    let address = [
+        &[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1][..],
+        &server.port().to_be_bytes(),
+    ];
+    let mut program = TcpStream::connect(&way.proxy).unwrap();
+    program.write_all(&address.concat()).unwrap();
+    program.write_all(b"first").unwrap();
+    program.shutdown(Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    program.read_to_end(&mut answer).unwrap();
+    assert_eq!(
+        answer,
+        b"\x05\x00\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00first"
+    );
+    assert_eq!(way.counters.connected.load(Ordering::Relaxed), 1);
+
+    let mut program = TcpStream::connect(&way.proxy).unwrap();
+    let name = [&[5, 1, 0, 5, 1, 0, 3, 7][..], b"a.other", &[0, 80]];
+    program.write_all(&name.concat()).unwrap();
+    let mut answer = Vec::new();
+    program.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer[..4], [5, 0, 5, 2], "not allowed by the rules");
+    assert_eq!(way.counters.outside_rules.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn bytes_behind_a_request_reach_no_server() {
+    let server = tcp_server(|mut connection| {
+        let mut all = Vec::new();
+        while !all.ends_with(b"body") {
+            let mut byte = [0];
+            connection.read_exact(&mut byte).unwrap();
+            all.push(byte[0]);
+        }
+        connection.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        connection.set_nonblocking(true).unwrap();
+        let is_alone = connection.read(&mut [0]).is_err();
+        connection
+            .write_all(is_alone.to_string().as_bytes())
+            .unwrap();
+    });
+    let way = Way::new(&[server.to_string()]);
+    let answer = way.ask(&format!(
+        "POST http://{server}/ HTTP/1.1\r\nContent-Length: 4\r\n\r\nbodyGET http://x/ HTTP/1.1\r\n"
+    ));
+    assert!(answer.ends_with("\r\n\r\ntrue"), "{answer}");
+    let answer = way.ask(&format!(
+        "POST http://{server}/ HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ));
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert_eq!(way.counters.malformed.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn flows_beyond_the_limit_are_refused_and_counted() {
+    let server = tcp_server(|connection| drop(echo(connection)));
+    let way = Way::with(&[server.to_string()], |door| door.connections_max = 1);
+    let mut first = way.open(&format!("CONNECT {server} HTTP/1.1\r\n\r\n"));
+    first.read_exact(&mut [0; 12]).unwrap();
+    // The connector resets a connection whose flow is refused.
+    let mut second = TcpStream::connect(&way.proxy).unwrap();
+    assert!(!matches!(second.read(&mut [0]), Ok(1..)));
+    assert_eq!(way.counters.over_limit.load(Ordering::Relaxed), 1);
 }

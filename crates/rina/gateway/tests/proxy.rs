@@ -211,6 +211,24 @@ fn reset_of_the_server_resets_the_client() {
 }
 
 #[test]
+fn reset_of_the_client_resets_the_server() {
+    let house = House::new("");
+    let (sender, seen) = std::sync::mpsc::channel();
+    let server = tcp_server(move |mut peer| {
+        peer.write_all(b"x").unwrap();
+        let error = peer.read(&mut [0]).map_err(|error| error.kind());
+        sender.send(error).unwrap();
+    });
+    let (address, _proxy) = proxy(&house, Protocol::Socks5, |settings| settings.pass = true);
+    let (client, code) = socks(&address, "127.0.0.1", server.port());
+    assert_eq!(code, 0);
+    // It closes with a byte unread: the kernel resets the connection.
+    while client.peek(&mut [0]).unwrap() == 0 {}
+    drop(client);
+    assert_eq!(seen.recv().unwrap(), Err(ErrorKind::ConnectionReset));
+}
+
+#[test]
 fn settings_that_make_no_sense_are_refused() {
     let names = || NameTable::new("/nowhere");
     let of = |listen: &str, rules: &[&str]| {

@@ -101,7 +101,7 @@ fn wrong_uses_say_what_would_be_right() {
         (
             &["proxy", "--http", free, "--rule", "*.vm -> net"],
             2,
-            "none of kernel",
+            "must be kernel, refuse or dif",
         ),
         (
             &["proxy", "--http", free, "--rule", "listen * -> dif"],

@@ -133,6 +133,8 @@ fn programs_in_a_guest_reach_what_the_rules_allow() {
     // A tunnel, as for https.
     let tunnel = succeeds(&host, "curl -sS -p http://git.example/page");
     assert_eq!(tunnel, "hello\n");
+    let socks = "curl -sS --proxy socks5h://127.0.0.1:3128 http://git.example/page";
+    assert_eq!(succeeds(&host, socks), "hello\n");
 
     // What is outside the rules is refused with the cause, and counted.
     let answer = succeeds(&host, "curl -sS http://other.example/page");

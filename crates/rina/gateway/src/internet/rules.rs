@@ -4,19 +4,21 @@ use std::net::{IpAddr, SocketAddr};
 
 use carina_wrap::rule::Destinations;
 
-/// Whether the rules allow a request for this host, as far as that is known before a look-up. An
-/// address is allowed by a rule with addresses or by `*`, a name by a rule with a name or by `*`.
-pub(super) fn allow_host(rules: &[Destinations], host: &str, port: u16) -> bool {
-    match host.parse::<IpAddr>() {
-        Ok(address) => rules.iter().any(|rule| rule.has_address(address, port)),
-        Err(_) => rules.iter().any(|rule| rule.has_name(host, port)),
-    }
+/// Whether the rules allow a request for a host with this name: one with a name or `*` does.
+pub(crate) fn allow_name(rules: &[Destinations], name: &str, port: u16) -> bool {
+    rules.iter().any(|rule| rule.has_name(name, port))
+}
+
+/// Whether the rules allow a request that gives an address instead of a name: one with addresses or
+/// `*` does.
+pub(crate) fn allow_literal(rules: &[Destinations], address: IpAddr, port: u16) -> bool {
+    rules.iter().any(|rule| rule.has_address(address, port))
 }
 
 /// Whether the rules allow a connection to this address, which is the host's or what a look-up has
 /// given. Addresses that lead to this host itself or to its link are allowed only by a rule with
 /// such an address: a name of an outsider must not lead to them.
-pub(super) fn allow_address(rules: &[Destinations], address: SocketAddr) -> bool {
+pub(crate) fn allow_address(rules: &[Destinations], address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
     !is_near(ip)
         || rules.iter().any(|rule| {
@@ -57,7 +59,11 @@ mod tests {
 
     fn reaches(texts: &[&str], host: &str, address: &str) -> bool {
         let (rules, address): (_, SocketAddr) = (rules(texts), address.parse().unwrap());
-        allow_host(&rules, host, address.port()) && allow_address(&rules, address)
+        let is_asked = match host.parse::<IpAddr>() {
+            Ok(literal) => allow_literal(&rules, literal, address.port()),
+            Err(_) => allow_name(&rules, host, address.port()),
+        };
+        is_asked && allow_address(&rules, address)
     }
 
     #[test]

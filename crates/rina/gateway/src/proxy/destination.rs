@@ -68,12 +68,23 @@ impl fmt::Display for Destination {
     }
 }
 
+/// A name in lower case. Numbers such as `127.1` and `0x7f.1` are not valid: the system takes them
+/// for addresses, but the rules would see names.
 fn name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    let has_labels = name.split('.').all(|label| !label.is_empty());
+    let mut labels = name.split('.');
+    let has_labels = labels.all(|label| !label.is_empty()) && !name.split('.').all(is_number);
     let is_name = has_labels && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed);
     is_name.then(|| name.to_ascii_lowercase())
+}
+
+/// Whether a part of an address may be spelled so: in decimal, octal or hexadecimal digits.
+fn is_number(label: &str) -> bool {
+    match label.strip_prefix("0x").or(label.strip_prefix("0X")) {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => label.bytes().all(|byte| byte.is_ascii_digit()),
+    }
 }
 
 /// Longest name of a host in text (RFC 1035 §3.1).
@@ -92,6 +103,8 @@ mod tests {
             ("web.vm", "web.vm:80"),
             ("[::1]", "[::1]:80"),
             ("web.vm:", "web.vm:80"),
+            ("7.vm:80", "7.vm:80"),
+            ("web.1:80", "web.1:80"),
         ] {
             let read = Destination::from_authority(text, Some(80)).unwrap();
             assert_eq!(read.to_string(), shown);
@@ -117,6 +130,13 @@ mod tests {
             "::1:80",
             "a\0b:80",
             "ä.vm:80",
+            "[fe80::1%25eth0]:80",
+            "127.1",
+            "127.0.0.1.",
+            "0177.1",
+            "0x7f.0x1",
+            "0X7F000001",
+            "2130706433",
         ] {
             assert_eq!(Destination::from_authority(text, Some(80)), None, "{text}");
         }

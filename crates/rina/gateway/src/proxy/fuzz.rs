@@ -2,6 +2,7 @@
 
 use crate::proxy::handshake::{Handshake, Heard};
 use crate::proxy::settings::Protocol;
+use crate::proxy::socks::is_version;
 
 /// A SOCKS5 client.
 pub fn socks5(data: &[u8]) {
@@ -24,11 +25,15 @@ pub fn reads_http_proxy(data: &[u8]) -> bool {
 }
 
 /// Whether the bytes ask for a connection. Whether they arrive at once or one by one makes no
-/// difference.
+/// difference, nor whether the first of them tells the protocol.
 fn asks(protocol: Protocol, data: &[u8]) -> bool {
-    let at_once = outcome(protocol, &[data]);
+    let at_once = outcome(Some(protocol), &[data]);
     let pieces: Vec<&[u8]> = data.chunks(1).collect();
-    let one_by_one = outcome(protocol, &pieces);
+    let one_by_one = outcome(Some(protocol), &pieces);
+    let is_socks = data.first().is_some_and(|first| is_version(*first));
+    if is_socks == (protocol == Protocol::Socks5) {
+        assert_eq!(at_once, outcome(None, &[data]));
+    }
     // An error may be seen before the rest has arrived; a request only when all of it has.
     if at_once.is_some() || one_by_one.is_some() {
         assert_eq!(at_once, one_by_one);
@@ -38,7 +43,10 @@ fn asks(protocol: Protocol, data: &[u8]) -> bool {
 
 /// The destination, what the server is sent first, and whether the body is complete; `None` if
 /// the client is not served.
-fn outcome(protocol: Protocol, pieces: &[&[u8]]) -> Option<(String, Vec<u8>, Option<bool>)> {
+fn outcome(
+    protocol: Option<Protocol>,
+    pieces: &[&[u8]],
+) -> Option<(String, Vec<u8>, Option<bool>)> {
     let mut handshake = Handshake::new(protocol);
     let mut input = Vec::new();
     let mut pieces = pieces.iter();

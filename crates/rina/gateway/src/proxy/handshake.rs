@@ -10,6 +10,8 @@ use crate::proxy::socks::{self, Socks5, Step};
 /// The protocol of a client, and what has been read of it.
 #[derive(Debug)]
 pub(crate) enum Handshake {
+    /// The first byte of the client will tell.
+    Either,
     Socks5(Socks5),
     Http,
 }
@@ -40,17 +42,26 @@ pub(crate) struct Asked {
 }
 
 impl Handshake {
-    pub(crate) fn new(protocol: Protocol) -> Handshake {
+    /// The handshake of a client that speaks `protocol`, or either if that is `None`.
+    pub(crate) fn new(protocol: Option<Protocol>) -> Handshake {
         match protocol {
-            Protocol::Socks5 => Handshake::Socks5(Socks5::default()),
-            Protocol::Http => Handshake::Http,
+            None => Handshake::Either,
+            Some(Protocol::Socks5) => Handshake::Socks5(Socks5::default()),
+            Some(Protocol::Http) => Handshake::Http,
         }
     }
 
     /// Takes the next message off `input`. What stays in `input` behind a request belongs to the
     /// server.
     pub(crate) fn hear(&mut self, input: &mut Vec<u8>) -> Heard {
+        if let (Handshake::Either, Some(first)) = (&*self, input.first()) {
+            *self = Handshake::new(Some(match socks::is_version(*first) {
+                true => Protocol::Socks5,
+                false => Protocol::Http,
+            }));
+        }
         match self {
+            Handshake::Either => Heard::More,
             Handshake::Socks5(socks) => match socks.step(input) {
                 Ok(Step::More) => Heard::More,
                 Ok(Step::Send(bytes)) => Heard::Send(bytes.to_vec()),
@@ -90,6 +101,8 @@ impl Handshake {
     /// What the client is sent when the connection cannot be made.
     pub(crate) fn refuse(&self, refusal: &Refusal) -> Vec<u8> {
         match self {
+            // Such a client has asked for nothing.
+            Handshake::Either => Vec::new(),
             Handshake::Socks5(_) => socks::reply(refusal.socks_code()).to_vec(),
             Handshake::Http => http::answer(refusal.http_status(), &refusal.text),
         }

@@ -255,11 +255,14 @@ fn kept<'a>(fields: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a (&'a s
 /// The answer to a CONNECT that has succeeded.
 pub(crate) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// The answer to a request that has failed. Its body has the cause.
+/// The answer to a request that has failed. Its body has the cause, and its first line too: many
+/// programs show no more than that.
 pub(crate) fn answer((code, phrase): (u16, &str), cause: &str) -> Vec<u8> {
-    let body = format!("carina proxy: {cause}\n");
+    let body = format!("carina: {cause}\n");
+    let of_line = |c: char| if c.is_control() { ' ' } else { c };
+    let cause: String = cause.chars().take(REASON_MAX).map(of_line).collect();
     format!(
-        "HTTP/1.1 {code} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n\
+        "HTTP/1.1 {code} {phrase}: {cause}\r\nContent-Type: text/plain; charset=utf-8\r\n\
          Content-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
@@ -299,6 +302,9 @@ const HTTP_PORT: u16 = 80;
 /// Empty lines in front of a request that are skipped.
 const EMPTY_LINES_MAX: usize = 1;
 
+/// Characters of a cause in the first line of an answer.
+const REASON_MAX: usize = 256;
+
 /// Characters of a wrong line in an error.
 const SHOWN_MAX: usize = 80;
 
@@ -322,6 +328,15 @@ mod tests {
 
     fn status(text: &str) -> u16 {
         parsed(text).unwrap_err().status().0
+    }
+
+    #[test]
+    fn answer_has_its_cause_in_one_line_and_in_its_body() {
+        let answer = String::from_utf8(answer((400, "Bad Request"), "a\r\nX: b")).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 400 Bad Request: a  X: b\r\nContent-Type: "));
+        assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())));
+        assert_eq!(body, "carina: a\r\nX: b\n");
     }
 
     #[test]
@@ -400,6 +415,14 @@ mod tests {
             ("GET https://a/ HTTP/1.1\r\n\r\n", 400),
             ("GET http://u:p@a/ HTTP/1.1\r\n\r\n", 400),
             ("GET http:///x HTTP/1.1\r\n\r\n", 400),
+            ("GET http://a/ b HTTP/1.1\r\n\r\n", 400),
+            ("G\nT http://a/ HTTP/1.1\r\n\r\n", 400),
+            ("GET http://a/\nb HTTP/1.1\r\n\r\n", 400),
+            ("GET http://0x7f.0x1/ HTTP/1.1\r\n\r\n", 400),
+            ("GET http://[fe80::1%25eth0]/ HTTP/1.1\r\n\r\n", 400),
+            ("CONNECT a:0 HTTP/1.1\r\n\r\n", 400),
+            ("CONNECT a:65616 HTTP/1.1\r\n\r\n", 400),
+            ("CONNECT a:+80 HTTP/1.1\r\n\r\n", 400),
             ("GET http://a/#x HTTP/1.1\r\n\r\n", 400),
             ("TRACE http://a/ HTTP/1.1\r\n\r\n", 501),
             ("\u{16}\u{3}\u{1}", 400),

@@ -17,7 +17,9 @@ pub(crate) struct Refusal {
 /// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// A rule or the node's access rules forbid it.
+    /// The rules of the proxy forbid it.
+    OutsideRules,
+    /// The node's access rules or the system forbid it.
     Forbidden,
     /// The name is unknown, or the host cannot be reached.
     Unreachable,
@@ -71,7 +73,7 @@ impl Refusal {
     /// The code of the reply (RFC 1928 §6).
     pub(crate) fn socks_code(&self) -> u8 {
         match self.cause {
-            Cause::Forbidden => socks::NOT_ALLOWED,
+            Cause::OutsideRules | Cause::Forbidden => socks::NOT_ALLOWED,
             Cause::NetworkDown => socks::NETWORK_UNREACHABLE,
             Cause::Unreachable | Cause::TimedOut => socks::HOST_UNREACHABLE,
             Cause::Refused => socks::CONNECTION_REFUSED,
@@ -82,7 +84,7 @@ impl Refusal {
     /// The status code and its reason phrase (RFC 9110 §15).
     pub(crate) fn http_status(&self) -> (u16, &'static str) {
         match self.cause {
-            Cause::Forbidden => (403, "Forbidden"),
+            Cause::OutsideRules | Cause::Forbidden => (403, "Forbidden"),
             Cause::TimedOut => (504, "Gateway Timeout"),
             Cause::Busy => (503, "Service Unavailable"),
             Cause::NetworkDown | Cause::Unreachable | Cause::Refused => (502, "Bad Gateway"),

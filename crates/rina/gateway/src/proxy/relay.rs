@@ -91,11 +91,18 @@ impl Relay {
     }
 
     /// Closes both connections. If a direction has not ended in good order, the client sees a
-    /// reset.
+    /// reset, and so does a server that has not got all of what the client has to say.
     pub(crate) fn close(self) {
         let has_answered = self.down.state == State::Ended;
-        if !has_answered || (self.body.is_none() && self.up.state != State::Ended) {
+        let has_asked = match &self.body {
+            Some(body) => body.is_complete() && self.up.unsent.is_empty(),
+            None => self.up.state == State::Ended,
+        };
+        if !has_answered || (self.body.is_none() && !has_asked) {
             reset(self.client);
+        }
+        if !has_asked {
+            reset(self.server);
         }
     }
 

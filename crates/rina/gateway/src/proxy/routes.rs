@@ -9,6 +9,21 @@ use carina_wrap::rule::{Address, Decision, Direction, Rule};
 use crate::proxy::destination::{Destination, Host};
 use crate::proxy::refusal::{Cause, Refusal};
 
+/// What decides on the destinations of clients.
+pub(crate) trait Policy {
+    /// The outcome for a destination.
+    ///
+    /// # Errors
+    /// No rule allows it.
+    fn of(&self, to: &Destination) -> Result<Route, Refusal>;
+
+    /// The outcome for a destination whose host has these addresses.
+    ///
+    /// # Errors
+    /// No rule allows any of the addresses.
+    fn of_addresses(&self, to: &Destination, addresses: &[IpAddr]) -> Result<Route, Refusal>;
+}
+
 /// The rules of a proxy.
 #[derive(Debug)]
 pub(crate) struct Routes {
@@ -27,33 +42,13 @@ pub(crate) enum Route {
     },
     /// A TCP connection to the first of these addresses that accepts one.
     Tcp(Vec<SocketAddr>),
-    /// Only its address can decide: look the name up, then call [`Routes::of_addresses`].
+    /// Only its address can decide: look the name up, then call [`Policy::of_addresses`].
     LookUp,
 }
 
 impl Routes {
     pub(crate) fn new(rules: Vec<Rule>, names: NameTable, pass: bool) -> Routes {
         Routes { rules, names, pass }
-    }
-
-    /// The outcome for a destination.
-    ///
-    /// # Errors
-    /// No rule allows it.
-    pub(crate) fn of(&self, to: &Destination) -> Result<Route, Refusal> {
-        match &to.host {
-            Host::Address(address) => self.of_addresses(to, &[*address]),
-            Host::Name(host) if self.rules.iter().any(|rule| rule.names(host)) => {
-                // A program would be given an address of the table. Here none is needed, so that
-                // clients cannot fill the table.
-                match self.of_one(to, Some(host.clone()), IN_TABLE)? {
-                    // A rule before that one, or --pass, leaves this port to the kernel.
-                    Route::Tcp(_) => Ok(Route::LookUp),
-                    route => Ok(route),
-                }
-            }
-            Host::Name(host) => self.of_name(to, host),
-        }
     }
 
     /// A name that no rule makes a flow: rules with names first, then the address decides.
@@ -79,15 +74,44 @@ impl Routes {
         Err(unmatched(to))
     }
 
-    /// The outcome for a destination whose host has these addresses.
-    ///
-    /// # Errors
-    /// No rule allows any of the addresses.
-    pub(crate) fn of_addresses(
+    fn of_one(
         &self,
         to: &Destination,
-        addresses: &[IpAddr],
+        host: Option<String>,
+        address: IpAddr,
     ) -> Result<Route, Refusal> {
+        let socket = SocketAddr::new(reached(address), to.port);
+        let address = Address { host, socket };
+        let mut rules = self.rules.iter();
+        match rules.find(|rule| rule.fits(Direction::Connect, &address)) {
+            Some(rule) => match decided(rule, &address, to)? {
+                Some(flow) => Ok(flow),
+                None => Ok(Route::Tcp(vec![socket])),
+            },
+            None if self.pass => Ok(Route::Tcp(vec![socket])),
+            None => Err(unmatched(to)),
+        }
+    }
+}
+
+impl Policy for Routes {
+    fn of(&self, to: &Destination) -> Result<Route, Refusal> {
+        match &to.host {
+            Host::Address(address) => self.of_addresses(to, &[*address]),
+            Host::Name(host) if self.rules.iter().any(|rule| rule.names(host)) => {
+                // A program would be given an address of the table. Here none is needed, so that
+                // clients cannot fill the table.
+                match self.of_one(to, Some(host.clone()), IN_TABLE)? {
+                    // A rule before that one, or --pass, leaves this port to the kernel.
+                    Route::Tcp(_) => Ok(Route::LookUp),
+                    route => Ok(route),
+                }
+            }
+            Host::Name(host) => self.of_name(to, host),
+        }
+    }
+
+    fn of_addresses(&self, to: &Destination, addresses: &[IpAddr]) -> Result<Route, Refusal> {
         let mut allowed = Vec::new();
         let mut refusal = None;
         for address in addresses.iter().take(ADDRESSES_MAX) {
@@ -106,25 +130,6 @@ impl Routes {
         match refusal {
             Some(refusal) if allowed.is_empty() => Err(refusal),
             _ => Ok(Route::Tcp(allowed)),
-        }
-    }
-
-    fn of_one(
-        &self,
-        to: &Destination,
-        host: Option<String>,
-        address: IpAddr,
-    ) -> Result<Route, Refusal> {
-        let socket = SocketAddr::new(reached(address), to.port);
-        let address = Address { host, socket };
-        let mut rules = self.rules.iter();
-        match rules.find(|rule| rule.fits(Direction::Connect, &address)) {
-            Some(rule) => match decided(rule, &address, to)? {
-                Some(flow) => Ok(flow),
-                None => Ok(Route::Tcp(vec![socket])),
-            },
-            None if self.pass => Ok(Route::Tcp(vec![socket])),
-            None => Err(unmatched(to)),
         }
     }
 }
@@ -146,7 +151,7 @@ fn decided(rule: &Rule, address: &Address, to: &Destination) -> Result<Option<Ro
         Ok(Decision::Kernel) => Ok(None),
         Ok(Decision::Refuse) => {
             let text = format!("{to}: refused by the rule \"{rule}\"");
-            Err(Refusal::new(Cause::Forbidden, text))
+            Err(Refusal::new(Cause::OutsideRules, text))
         }
         Err(error) => Err(Refusal::new(Cause::Unreachable, format!("{to}: {error}"))),
     }
@@ -156,11 +161,11 @@ fn unmatched(to: &Destination) -> Refusal {
     let text = format!(
         "{to}: no rule of the proxy fits this destination, and the proxy runs without --pass"
     );
-    Refusal::new(Cause::Forbidden, text)
+    Refusal::new(Cause::OutsideRules, text)
 }
 
 /// Largest number of addresses of a host that are tried. An answer of DNS may have thousands.
-const ADDRESSES_MAX: usize = 8;
+pub(crate) const ADDRESSES_MAX: usize = 8;
 
 /// Stands for an address of the table: in the range, but of no name.
 const IN_TABLE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 0));
@@ -203,9 +208,9 @@ mod tests {
         ];
         let (_directory, routes) = routes(&rules, false);
         assert_eq!(of(&routes, "Web.vm:80"), "web.vm:80@n");
-        assert_eq!(of(&routes, "web.vm:22"), "Forbidden");
+        assert_eq!(of(&routes, "web.vm:22"), "OutsideRules");
         assert_eq!(of(&routes, "10.9.1.1:81"), "web:81");
-        assert_eq!(of(&routes, "10.8.1.1:81"), "Forbidden");
+        assert_eq!(of(&routes, "10.8.1.1:81"), "OutsideRules");
         // Its address may be one of 10.9.0.0/16.
         assert_eq!(of(&routes, "example.org"), "look up");
     }
@@ -226,7 +231,7 @@ mod tests {
         let number = routes.names.number("db.vm").unwrap();
         let address = carina_wrap::name_table::address_v4(number);
         assert_eq!(of(&routes, &format!("{address}:5432")), "db.vm:5432");
-        assert_eq!(of(&routes, "198.18.200.1:5432"), "Forbidden");
+        assert_eq!(of(&routes, "198.18.200.1:5432"), "OutsideRules");
         // What clients name is not kept.
         of(&routes, "other.vm");
         assert_eq!(routes.names.number("third.vm").unwrap(), number + 1);
@@ -235,10 +240,10 @@ mod tests {
     #[test]
     fn without_pass_unmatched_destinations_are_refused() {
         let (_directory, strict) = routes(&["*.vm -> dif", "*.org:443 -> kernel"], false);
-        assert_eq!(of(&strict, "example.com"), "Forbidden");
-        assert_eq!(of(&strict, "1.1.1.1"), "Forbidden");
+        assert_eq!(of(&strict, "example.com"), "OutsideRules");
+        assert_eq!(of(&strict, "1.1.1.1"), "OutsideRules");
         assert_eq!(of(&strict, "example.org:443"), "look up");
-        assert_eq!(of(&strict, "example.org:80"), "Forbidden");
+        assert_eq!(of(&strict, "example.org:80"), "OutsideRules");
         let (_directory, open) = routes(&["*.vm -> dif"], true);
         assert_eq!(of(&open, "example.com"), "look up");
         assert_eq!(of(&open, "1.1.1.1"), "[1.1.1.1:80]");
@@ -254,12 +259,12 @@ mod tests {
             let addresses: Vec<IpAddr> = texts.iter().map(|text| text.parse().unwrap()).collect();
             shown(routes.of_addresses(&to, &addresses))
         };
-        assert_eq!(found(&["127.0.0.1"]), "Forbidden");
+        assert_eq!(found(&["127.0.0.1"]), "OutsideRules");
         assert_eq!(found(&["127.0.0.1", "192.0.2.1"]), "[192.0.2.1:80]");
-        assert_eq!(found(&["::ffff:127.0.0.1"]), "Forbidden");
+        assert_eq!(found(&["::ffff:127.0.0.1"]), "OutsideRules");
         // The kernel connects to the loopback for these.
-        assert_eq!(found(&["0.0.0.0"]), "Forbidden");
-        assert_eq!(found(&["::ffff:0.0.0.0"]), "Forbidden");
+        assert_eq!(found(&["0.0.0.0"]), "OutsideRules");
+        assert_eq!(found(&["::ffff:0.0.0.0"]), "OutsideRules");
         assert_eq!(found(&["::"]), "[[::1]:80]");
         let many = vec!["192.0.2.1"; 100];
         assert_eq!(found(&many).matches("192.0.2.1").count(), ADDRESSES_MAX);

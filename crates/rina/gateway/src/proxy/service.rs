@@ -1,37 +1,45 @@
 //! The service of a gateway that serves the clients of a proxy.
 
+mod start;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use carina_api::FlowSpec;
+use carina_api::{AppName, FlowSpec};
 use carina_client::Node;
 use carina_sys::Interest;
 
-use crate::connection::prepare;
 use crate::dial::{Dial, Failed, Progress as DialProgress, silence};
 use crate::endpoint::{Endpoint, Resolved};
 use crate::error::GatewayError;
-use crate::listener::Listener;
+use crate::internet::{InternetCounters, count};
+use crate::proxy::clients::{Arrival, Clients};
 use crate::proxy::destination::Host;
 use crate::proxy::handshake::Handshake;
 use crate::proxy::look_ups::{Found, LookUps};
 use crate::proxy::refusal::{Cause, Refusal};
 use crate::proxy::relay::{Relay, Turn};
-use crate::proxy::routes::{Route, Routes};
+use crate::proxy::routes::{Policy, Route};
 use crate::proxy::session::{Pending, Progress, Session, State, Wanted, discard, read};
-use crate::proxy::settings::Proxy;
+use crate::proxy::settings::Protocol;
 use crate::refusals::Refusals;
 use crate::service::{Service, Watch};
 
-/// A listening socket and the connections of its clients.
+/// Clients that name their destinations, and their connections.
 pub(crate) struct ProxyService {
-    settings: Proxy,
+    clients: Clients,
+    /// What the clients speak; the first byte of each tells if this is `None`.
+    protocol: Option<Protocol>,
+    policy: Box<dyn Policy>,
+    connections_max: usize,
+    counters: Arc<InternetCounters>,
     node: Node,
-    routes: Routes,
-    listener: Listener,
+    /// The application that asks for flows.
+    local: AppName,
     watch: Watch,
     look_ups: LookUps,
     /// Connections that are being made, or refused.
@@ -43,80 +51,39 @@ pub(crate) struct ProxyService {
     asking: usize,
     /// Sessions that will ask the node; some of them may have gone.
     queue: VecDeque<u32>,
-    /// No connection is accepted until then: others wait in the listener's queue.
-    paused_until: Option<Instant>,
     buffer: Vec<u8>,
     refusals: Refusals,
 }
 
 impl ProxyService {
-    pub(crate) fn new(
-        node: Node,
-        settings: Proxy,
-        watch: Watch,
-    ) -> Result<ProxyService, GatewayError> {
-        let system = || GatewayError::system("waiting for connections");
-        let listener = Listener::bind(&settings.listen)?;
-        let look_ups = LookUps::new().map_err(system())?;
-        let added = watch.add(&listener, LISTENER, Interest::Read);
-        let added = added.and_then(|()| watch.add(look_ups.wake.as_ref(), WAKE, Interest::Read));
-        added.map_err(system())?;
-        let (rules, names) = (settings.rules.clone(), settings.names.clone());
-        Ok(ProxyService {
-            routes: Routes::new(rules, names, settings.pass),
-            refusals: Refusals::new(format_args!("{} proxy", settings.protocol)),
-            settings,
-            node,
-            listener,
-            watch,
-            look_ups,
-            sessions: BTreeMap::new(),
-            relays: BTreeMap::new(),
-            last_session: 0,
-            asking: 0,
-            queue: VecDeque::new(),
-            paused_until: None,
-            buffer: vec![0; BUFFER_BYTES],
-        })
+    /// Where it listens; `None` where its clients ask for flows.
+    pub(crate) fn endpoint(&self) -> Option<Endpoint> {
+        self.clients.endpoint().cloned()
     }
 
-    /// Where it listens.
-    pub(crate) fn endpoint(&self) -> Endpoint {
-        self.listener.endpoint.clone()
-    }
-
-    fn accept_some(&mut self, now: Instant) {
+    fn accept_some(&mut self, now: Instant) -> Result<(), GatewayError> {
         for _ in 0..ACCEPTS_MAX {
-            if self.sessions.len() + self.relays.len() >= self.settings.connections_max {
-                return self.pause(now);
-            }
-            match self.listener.accept() {
-                Ok(Some(client)) => self.begin(client, now),
-                Ok(None) => return,
-                Err(error) => {
-                    self.refusals.note(format_args!("accepting: {error}"), now);
-                    return self.pause(now);
+            let open = self.sessions.len() + self.relays.len();
+            match self.clients.next(open, self.connections_max, now)? {
+                Arrival::Client(client) => self.begin(client, now),
+                Arrival::OverLimit(why) => {
+                    count(&self.counters.over_limit);
+                    self.refusals.note(why, now);
                 }
+                Arrival::Failed(why) => self.refusals.note(why, now),
+                Arrival::None => break,
             }
         }
-    }
-
-    fn pause(&mut self, now: Instant) {
-        if self.paused_until.is_none() {
-            self.watch.remove(&self.listener);
-        }
-        self.paused_until = Some(now + PAUSE);
+        Ok(())
     }
 
     fn begin(&mut self, client: OwnedFd, now: Instant) {
         let number = self.next_number();
-        let added = prepare(&client, true).map_err(io::Error::from);
         let item = client_item(number);
-        let added = added.and_then(|()| self.watch.add(&client, item, Interest::ReadWriteEdge));
-        if let Err(error) = added {
+        if let Err(error) = self.watch.add(&client, item, Interest::ReadWriteEdge) {
             return self.refusals.note(error, now);
         }
-        let handshake = Handshake::new(self.settings.protocol);
+        let handshake = Handshake::new(self.protocol);
         let session = Session::new(client, handshake, now);
         self.sessions.insert(number, session);
     }
@@ -152,6 +119,7 @@ impl ProxyService {
             } => match read(client, handshake, input, &mut self.buffer) {
                 (Progress::Asked(pending), _) => self.route(number, pending, now),
                 (Progress::Wrong(client, answer, why), _) => {
+                    count(&self.counters.malformed);
                     self.end(number, client, &answer, &why, now);
                 }
                 (Progress::Waiting, Some(state)) => self.put(number, state, until),
@@ -191,7 +159,7 @@ impl ProxyService {
 
     /// A client has said where it wants to go.
     fn route(&mut self, number: u32, pending: Pending, now: Instant) {
-        let route = self.routes.of(&pending.asked.to);
+        let route = self.policy.of(&pending.asked.to);
         match (route, &pending.asked.to.host) {
             (Ok(Route::LookUp), Host::Name(host)) => {
                 self.look_ups.start(number, host);
@@ -222,7 +190,12 @@ impl ProxyService {
             }
             Ok(Route::LookUp) => {
                 let text = format!("{}: only an address decides", pending.asked.to);
-                self.refuse(number, pending, Refusal::new(Cause::Forbidden, text), now);
+                self.refuse(
+                    number,
+                    pending,
+                    Refusal::new(Cause::OutsideRules, text),
+                    now,
+                );
             }
             Err(refusal) => self.refuse(number, pending, refusal, now),
         }
@@ -238,7 +211,7 @@ impl ProxyService {
         };
         let to = &pending.asked.to;
         let route = match &found.addresses {
-            Ok(addresses) => self.routes.of_addresses(to, addresses),
+            Ok(addresses) => self.policy.of_addresses(to, addresses),
             Err(error) => {
                 let text = format!("looking up {to}: {error}");
                 Err(Refusal::new(Cause::Unreachable, text))
@@ -261,7 +234,7 @@ impl ProxyService {
             };
             let spec = FlowSpec::reliable();
             let Wanted { dif, name } = &wanted;
-            let local = &self.settings.local;
+            let local = &self.local;
             let asked = self
                 .node
                 .start_allocate_stream(local, name, dif.as_ref(), &spec, None);
@@ -348,8 +321,14 @@ impl ProxyService {
             return self.refuse(number, pending, refusal, now);
         }
         match pending.connected(server) {
-            Ok(relay) => self.turn(number, relay),
-            Err(why) => self.refusals.note(why, now),
+            Ok(relay) => {
+                count(&self.counters.connected);
+                self.turn(number, relay);
+            }
+            Err(why) => {
+                count(&self.counters.malformed);
+                self.refusals.note(why, now);
+            }
         }
     }
 
@@ -372,6 +351,7 @@ impl ProxyService {
     }
 
     fn refuse(&mut self, number: u32, pending: Pending, refusal: Refusal, now: Instant) {
+        count(counter(&self.counters, refusal.cause));
         let answer = pending.handshake.refuse(&refusal);
         self.end(number, pending.client, &answer, &refusal.text, now);
     }
@@ -428,7 +408,7 @@ impl ProxyService {
 impl Service for ProxyService {
     fn handle(&mut self, item: u32, now: Instant) -> Result<(), GatewayError> {
         match item {
-            LISTENER => self.accept_some(now),
+            CLIENTS => self.accept_some(now)?,
             WAKE => {
                 for found in self.look_ups.take() {
                     self.found(found, now);
@@ -446,18 +426,26 @@ impl Service for ProxyService {
         for number in due.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.expire(number, now);
         }
-        if self.paused_until.is_some_and(|until| until <= now) {
-            self.paused_until = None;
-            let watched = self.watch.add(&self.listener, LISTENER, Interest::Read);
-            watched.map_err(GatewayError::system("waiting for connections"))?;
-        }
-        Ok(())
+        self.clients.resume(now)
     }
 
     fn deadline(&self) -> Option<Instant> {
         let sessions = self.sessions.values().filter_map(|session| session.until);
-        let others = [self.paused_until, self.refusals.deadline()];
+        let others = [self.clients.deadline(), self.refusals.deadline()];
         sessions.chain(others.into_iter().flatten()).min()
+    }
+}
+
+/// The counter of refusals with a cause.
+fn counter(counters: &InternetCounters, cause: Cause) -> &AtomicU64 {
+    match cause {
+        Cause::OutsideRules => &counters.outside_rules,
+        Cause::Busy => &counters.over_limit,
+        Cause::Forbidden
+        | Cause::Unreachable
+        | Cause::NetworkDown
+        | Cause::Refused
+        | Cause::TimedOut => &counters.unreachable,
     }
 }
 
@@ -469,8 +457,8 @@ fn server_item(session: u32) -> u32 {
     2 * session + 1
 }
 
-/// The item of the listening socket.
-const LISTENER: u32 = 0;
+/// The item of new clients.
+const CLIENTS: u32 = 0;
 
 /// The item of look-ups that have ended.
 const WAKE: u32 = 1;
@@ -485,14 +473,8 @@ const ACCEPTS_MAX: usize = 64;
 /// default).
 const ASKING_MAX: usize = 32;
 
-/// How long no connection is accepted when there are too many.
-const PAUSE: Duration = Duration::from_millis(20);
-
 /// How long the node may take: it waits for the other application itself.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a look-up may take.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(10);
-
-/// Bytes that are read at a time.
-const BUFFER_BYTES: usize = 64 << 10;

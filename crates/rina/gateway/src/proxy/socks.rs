@@ -138,6 +138,11 @@ impl SocksError {
     }
 }
 
+/// Whether a first byte is a version of SOCKS: no method of HTTP begins so.
+pub(crate) fn is_version(first: u8) -> bool {
+    [4, VERSION].contains(&first)
+}
+
 /// The reply to a request (RFC 1928 §6). A flow has no address, so the bound address is 0.0.0.0:0.
 pub(crate) fn reply(code: u8) -> [u8; 10] {
     [VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]

@@ -1,0 +1,191 @@
+//! Where the clients of a proxy come from: a listening socket, or a registration with its flows.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use carina_api::{AppName, DifName};
+use carina_client::{FlowRequest, Node, Registration, RegistrationEvent};
+use carina_sys::{Interest, socketpair_stream};
+
+use crate::connection::prepare;
+use crate::endpoint::Endpoint;
+use crate::error::GatewayError;
+use crate::listener::Listener;
+use crate::service::Watch;
+
+/// Where clients come from, watched under one item of the service.
+pub(crate) struct Clients {
+    source: Source,
+    watch: Watch,
+    item: u32,
+    /// No connection is accepted until then: others wait in the listener's queue.
+    paused_until: Option<Instant>,
+}
+
+enum Source {
+    Socket(Listener),
+    Flows(AppName, Registration),
+}
+
+/// The next client, if there is one.
+pub(crate) enum Arrival {
+    /// A connected stream socket.
+    Client(OwnedFd),
+    /// A client was refused, because there are too many.
+    OverLimit(String),
+    /// A client was lost.
+    Failed(String),
+    /// No client waits.
+    None,
+}
+
+impl Clients {
+    /// Clients that connect to an address.
+    pub(crate) fn listen(at: &Endpoint, watch: Watch, item: u32) -> Result<Clients, GatewayError> {
+        Clients::new(Source::Socket(Listener::bind(at)?), watch, item)
+    }
+
+    /// Clients that ask for flows to a name.
+    pub(crate) fn register(
+        node: &Node,
+        name: &AppName,
+        dif: Option<&DifName>,
+        watch: Watch,
+        item: u32,
+    ) -> Result<Clients, GatewayError> {
+        let registration = node.register(name, dif);
+        let registration = registration.map_err(|source| GatewayError::Register {
+            name: name.clone(),
+            source,
+        })?;
+        Clients::new(Source::Flows(name.clone(), registration), watch, item)
+    }
+
+    fn new(source: Source, watch: Watch, item: u32) -> Result<Clients, GatewayError> {
+        let clients = Clients {
+            source,
+            watch,
+            item,
+            paused_until: None,
+        };
+        clients.observe()?;
+        Ok(clients)
+    }
+
+    fn observe(&self) -> Result<(), GatewayError> {
+        let watched = match &self.source {
+            Source::Socket(listener) => self.watch.add(listener, self.item, Interest::Read),
+            Source::Flows(_, registration) => {
+                self.watch.add(registration, self.item, Interest::Read)
+            }
+        };
+        watched.map_err(GatewayError::system("waiting for clients"))
+    }
+
+    /// Where they connect; `None` where they ask for flows.
+    pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
+        match &self.source {
+            Source::Socket(listener) => Some(&listener.endpoint),
+            Source::Flows(..) => None,
+        }
+    }
+
+    /// The next client. One beyond `max` waits in the queue of a socket, and is refused a flow.
+    ///
+    /// # Errors
+    /// The registration has ended.
+    pub(crate) fn next(
+        &mut self,
+        count: usize,
+        max: usize,
+        now: Instant,
+    ) -> Result<Arrival, GatewayError> {
+        let is_full = count >= max;
+        let failed = match &mut self.source {
+            _ if self.paused_until.is_some() => return Ok(Arrival::None),
+            Source::Flows(name, registration) => {
+                let next = next_flow(registration, is_full.then_some(max));
+                let name = name.clone();
+                return next.map_err(|source| GatewayError::Ended { name, source });
+            }
+            Source::Socket(_) if is_full => None,
+            Source::Socket(listener) => match listener.accept() {
+                Ok(None) => return Ok(Arrival::None),
+                Ok(Some(client)) => match prepare(&client, true) {
+                    Ok(()) => return Ok(Arrival::Client(client)),
+                    Err(error) => return Ok(Arrival::Failed(error.to_string())),
+                },
+                Err(error) => Some(error),
+            },
+        };
+        self.pause(now);
+        Ok(match failed {
+            Some(error) => Arrival::Failed(format!("accepting: {error}")),
+            None => Arrival::None,
+        })
+    }
+
+    fn pause(&mut self, now: Instant) {
+        if let Source::Socket(listener) = &self.source {
+            self.watch.remove(listener);
+            self.paused_until = Some(now + PAUSE);
+        }
+    }
+
+    /// Accepts connections again when a pause is over.
+    pub(crate) fn resume(&mut self, now: Instant) -> Result<(), GatewayError> {
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.paused_until = None;
+            self.observe()?;
+        }
+        Ok(())
+    }
+
+    /// When [`Clients::resume`] is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.paused_until
+    }
+}
+
+/// The next flow, unless there are `full` of them.
+fn next_flow(
+    registration: &mut Registration,
+    full: Option<usize>,
+) -> Result<Arrival, carina_client::Error> {
+    loop {
+        return match registration.try_next_event()? {
+            Some(RegistrationEvent::Request(request)) => take(registration, &request, full),
+            Some(RegistrationEvent::NotAccepted { error, .. }) => {
+                Ok(Arrival::Failed(error.to_string()))
+            }
+            // The node has its end of the connection.
+            Some(_) => continue,
+            None => Ok(Arrival::None),
+        };
+    }
+}
+
+/// Accepts a flow: one end of a connection is the client, the other is the node's.
+fn take(
+    registration: &mut Registration,
+    request: &FlowRequest,
+    full: Option<usize>,
+) -> Result<Arrival, carina_client::Error> {
+    let pair = match full {
+        Some(max) => Err(format!("it has {max} connections; that is the limit")),
+        None => socketpair_stream().map_err(|error| error.to_string()),
+    };
+    match pair {
+        Ok((client, attached)) => {
+            registration.start_accept_stream(request, Some(attached))?;
+            Ok(Arrival::Client(client))
+        }
+        Err(why) => {
+            registration.refuse(request, &why)?;
+            Ok(Arrival::OverLimit(why))
+        }
+    }
+}
+
+/// How long no connection is accepted when there are too many.
+const PAUSE: Duration = Duration::from_millis(20);
