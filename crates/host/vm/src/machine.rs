@@ -454,7 +454,7 @@ mod tests {
         boot.check_memory(132).unwrap();
         let said = boot.check_memory(131).unwrap_err().to_string();
         assert!(
-            said.starts_with("memory of 131 MiB: cannot boot") && said.contains("132"),
+            said.starts_with("memory of 131 MiB: is too little to boot") && said.contains("132"),
             "{said}"
         );
         Boot::Disk("/d".into()).check_memory(1).unwrap();

@@ -76,7 +76,7 @@ fn machine_with_too_many_ports_is_refused() {
     let error = machine.nic(nat_card(FIRST)).ports(16).start(&cache);
     let error = error.unwrap_err().to_string();
     assert!(
-        error.contains("17 ports") && error.contains("16 fit"),
+        error.contains("17 ports") && error.contains("at most 16"),
         "{error}"
     );
 }

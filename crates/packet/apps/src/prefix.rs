@@ -166,16 +166,18 @@ mod tests {
         let error = |text: &str| text.parse::<Prefix4>().unwrap_err().to_string();
         assert_eq!(
             error("10.0.0.1/8"),
-            "\"10.0.0.1/8\": bits behind the prefix are set; 10.0.0.0/8 would be right"
+            "\"10.0.0.1/8\": bits after the prefix length are set; write 10.0.0.0/8"
         );
         assert_eq!(
             error("10.0.0.0/33"),
-            "\"10.0.0.0/33\": a prefix is an IPv4 address and 0 to 32 bits, as 10.0.0.0/8"
+            "\"10.0.0.0/33\": a prefix is an IPv4 address, a slash and a length of 0 to 32 bits, for \
+             example 10.0.0.0/8"
         );
         let error = "fd00::/129".parse::<Prefix6>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "\"fd00::/129\": a prefix is an IPv6 address and 0 to 128 bits, as fd00::/8"
+            "\"fd00::/129\": a prefix is an IPv6 address, a slash and a length of 0 to 128 bits, for \
+             example fd00::/8"
         );
     }
 

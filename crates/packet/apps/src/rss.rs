@@ -269,11 +269,11 @@ mod tests {
     #[test]
     fn wrong_classes_are_refused_with_what_would_be_right() {
         for (text, words) in [
-            ("outputs = {}", "classes[1]: outputs need a weight"),
+            ("outputs = {}", "classes[1]: all outputs have weight 0"),
             ("outputs = { a = 0 }", "must be above 0"),
             (
                 "outputs = { a = 1 }\nvlans = [1, 4095]",
-                "vlans has 4095: must be 0 to 4094",
+                "vlans contains 4095: must be 0 to 4094",
             ),
             (
                 "outputs = { a = 1 }\nfilter = \"port 70000\"",

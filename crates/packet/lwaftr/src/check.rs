@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(differ[0], "in-ipv4-bytes is 0, 66 is expected");
         let error = read_counters("a b c\n").unwrap_err().to_string();
         assert!(
-            error.starts_with("line 1: \"a b c\": a name and"),
+            error.starts_with("line 1: \"a b c\": must be the name of a counter and"),
             "{error}"
         );
         let error = read_counters("\nin-ipv5-packets 1\n").unwrap_err();
@@ -416,7 +416,7 @@ mod tests {
         let again = read_frames(&file[..]).unwrap();
         assert_eq!(again.len(), 2);
         let why = |file: &[u8]| read_frames(file).unwrap_err().to_string();
-        assert!(why(&file[..80]).contains("the file is truncated"));
+        assert!(why(&file[..80]).contains("the file is cut"));
         let mut short = file.clone();
         short[24 + 12] = 15;
         assert_eq!(

@@ -311,7 +311,7 @@ mod tests {
         for (at, fault) in [
             ("/a/c", "/a/c does not exist"),
             ("/a/l[k=z]", "does not exist"),
-            ("/a/l/k", "/a/l/k names 2 entries"),
+            ("/a/l/k", "/a/l/k matches 2 entries"),
             ("/a/b/c", "inside of a value"),
         ] {
             let error = get(&mut tree(), &path(at)).unwrap_err().to_string();
@@ -341,8 +341,8 @@ mod tests {
             remove(&mut nodes, &path("/")),
         ];
         let words = [
-            "a block is given",
-            "names 2",
+            "a value, but a block is given",
+            "matches 2",
             "does not exist",
             "not a list",
             "everything",

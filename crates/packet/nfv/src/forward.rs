@@ -428,7 +428,7 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let refusal =
             |ports: &[&str], hops, by| forwarder(ports, hops, by).file().unwrap_err().to_string();
-        assert!(refusal(&["a"], 0, By::Wire).starts_with("1 ports: by wire there are two"));
+        assert!(refusal(&["a"], 0, By::Wire).starts_with("1 ports: a wire needs two ports"));
         assert!(refusal(&["a", "b", "c"], 0, By::Wire).starts_with("3 ports"));
         assert!(refusal(&["a"], 0, By::Mac).contains("at least 2"));
         assert!(

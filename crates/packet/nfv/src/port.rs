@@ -275,12 +275,12 @@ mod tests {
     #[test]
     fn wrong_ports_are_refused_with_what_would_be_right() {
         let refusal = |text: &str| text.parse::<PortSpec>().unwrap_err().to_string();
-        assert!(refusal("").starts_with("\"\": a port is INTERFACE, PCI-ADDRESS"));
+        assert!(refusal("").starts_with("\"\": write a port as INTERFACE, PCI-ADDRESS"));
         assert!(refusal("tap:").contains("write a port as"));
         assert!(refusal("eth0,mtu").contains("write a port as"));
         assert_eq!(
             refusal("tip:x"),
-            "\"tip\": is not a kind of port; the kinds are af_packet, af_xdp, pci, tap, \
+            "\"tip\" is not a kind of port; the kinds are af_packet, af_xdp, pci, tap, \
              tun, vhost_user"
         );
         assert!(refusal("pci:eth0").contains("write the PCI address of a card as 0000:00:04.0"));

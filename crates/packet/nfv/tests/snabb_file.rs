@@ -137,7 +137,7 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "\"esp-aes-128-gcm\"",
         "\"x\"",
-        "line 23: crypto.type = \"x\": the type of encryption",
+        "line 23: crypto.type = \"x\": must be esp-aes-128-gcm",
     ],
     [
         "vlan = 42",
@@ -182,7 +182,7 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "52:54:00:01:02:03",
         "52:54",
-        "line 5: mac_address = \"52:54\": a MAC address is",
+        "line 5: mac_address = \"52:54\": write a MAC address as",
     ],
     [
         "8899aabb",
@@ -197,7 +197,7 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "2001:db8::1",
         "10.0.0.1",
-        "line 16: local_ip = \"10.0.0.1\": an IPv6 address",
+        "line 16: local_ip = \"10.0.0.1\": must be an IPv6 address",
     ],
     [
         "port_id = \"other\"",
@@ -217,7 +217,7 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "\"0f0e0d0c0b0a09080706050403020100\", receive_salt = \"03020100\"",
         "\"000102030405060708090a0b0c0d0e0f\", receive_salt = \"00010203\"",
-        "line 23: apps.esp (esp): transmit_key and transmit_salt are receive_key",
+        "line 23: apps.esp (esp): transmit_key and transmit_salt equal receive_key",
     ],
     [
         "spi = 0x100,",

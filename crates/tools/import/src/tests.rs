@@ -228,7 +228,7 @@ fn a_configuration_of_irati_takes_its_templates_along() {
         (12, "--join normal.DIF=MEMBER"),
         (13, "one of type tcp serves"),
         (14, "no shim for wireless"),
-        (14, "an IPCP has no key colour; there are type, difName"),
+        (14, "an IPCP has no key colour; it has type, difName"),
         (20, "no IPCP of this system"),
         (22, "managed through control.sock"),
     ] {

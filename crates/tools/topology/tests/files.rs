@@ -190,7 +190,7 @@ fn errors_have_a_position_and_a_remedy() {
         (
             "eth x 0Mbps a b\ndif n a x\npolicy n a,c routing static",
             "line 3, column 10",
-            "mentions a system `c`",
+            "defines a system `c`",
         ),
         (
             "eth x 0Mbps a b\ndif n a x\npolicy n a routing static\npolicy n b routing link-state",

@@ -269,6 +269,9 @@ mod tests {
         };
         let hosts = vec![host(0), host(0)];
         let error = Substrate::new(hosts, vec![free], 5).unwrap_err();
-        assert!(error.to_string().contains("price 0; 1 to 10000"), "{error}");
+        assert!(
+            error.to_string().contains("price 0; must be 1 to 10000"),
+            "{error}"
+        );
     }
 }

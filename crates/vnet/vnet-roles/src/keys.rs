@@ -338,7 +338,7 @@ mod tests {
         fs::rename(host.certificate(&h1), host.certificate(&h2)).unwrap();
         fs::rename(host.key(&h1), host.key(&h2)).unwrap();
         let error = Tls::of(&host, &h2).unwrap_err().to_string();
-        assert!(error.contains("not the certificate of agent h2"), "{error}");
+        assert!(error.contains("is not that of agent h2"), "{error}");
         let error = host.only(Role::Vno).unwrap_err().to_string();
         assert!(error.contains("no certificate of role vno"), "{error}");
     }

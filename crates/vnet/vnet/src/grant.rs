@@ -264,7 +264,7 @@ mod tests {
             (grant(&[], &[]), "at least one verb"),
             (
                 grant(&[Verb::Exec, Verb::Apply], &["r1"]),
-                "`apply` is of the whole",
+                "`apply` applies to the whole",
             ),
             (grant(&[Verb::Exec], &["r9"]), "no node r9"),
         ] {

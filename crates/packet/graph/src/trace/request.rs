@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(forged, "snap 96\nlink a.o snap 1\n");
         let refusal = |text: &str| text.parse::<TraceRequest>().unwrap_err().to_string();
         assert!(refusal("snap 0").starts_with("snap \"0\": must be 1 to"));
-        assert!(refusal("what\n").starts_with("\"what\": a line is"));
+        assert!(refusal("what\n").starts_with("\"what\": a line must be"));
     }
 
     #[test]

@@ -191,7 +191,10 @@ fn what_cannot_be_traced_is_refused_with_the_reason() {
         unknown,
         "the graph has no link d.output; its links are a.output -> b.input, b.output -> c.input"
     );
-    assert!(answer.starts_with("no: \"please\": a line is"), "{answer}");
+    assert!(
+        answer.starts_with("no: \"please\": a line must be"),
+        "{answer}"
+    );
 }
 
 #[test]

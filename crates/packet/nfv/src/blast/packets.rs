@@ -454,7 +454,7 @@ mod tests {
         let refusal = |text: &str| text.parse::<Mix>().unwrap_err().to_string();
         assert!(refusal("64y7").contains("64x7,594x3,1500"));
         assert!(refusal("64x0").contains("write lengths of frames"));
-        assert!(refusal("59").contains("a frame has 60 to 1514"));
+        assert!(refusal("59").contains("must be 60 to 1514 bytes"));
         assert!(refusal("64x5000").contains("at most 4096"));
         let none = Synthesis {
             flows: 0,

@@ -90,7 +90,9 @@ fn second_aftr_on_an_interface_needs_a_vlan_of_its_own() {
     let sides = ["--v4", "outside", "--v6", "inside"];
     let refused = second(&text, &sides);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    let expected = format!("outside, frames without VLAN tag: process {first} takes these frames");
+    let expected = format!(
+        "outside, frames without VLAN tag: process {first} already runs an AFTR on these frames"
+    );
     assert!(said.contains(&expected), "{said}");
     assert_eq!(refused.status.code(), Some(1));
     let tagged = text.replace("mac 02", "vlan-tag 7; mac 02");
@@ -377,7 +379,7 @@ fn generated_frames_pass_the_generated_configuration() {
     let in6 = fs::read(directory.path().join("in6")).unwrap();
     for (length, wanted) in [
         (24, "in6: has no frames"),
-        (in6.len() - 1, "the file is truncated"),
+        (in6.len() - 1, "the file is cut"),
     ] {
         fs::write(directory.path().join("in6"), &in6[..length]).unwrap();
         let ran = bench(&[]);

@@ -429,7 +429,7 @@ fn wrong_files_have_exit_code_3_and_a_place() {
     let (code, _, said) = check("return {\n { port_id = 'a', speed = 5 } }");
     assert_eq!(code, Some(3));
     assert!(
-        said.starts_with("carina: RUN/ports:2: speed: there is no such field"),
+        said.starts_with("carina: RUN/ports:2: speed: unknown field"),
         "{said}"
     );
     let (code, ..) = carina("", &["nfv", "check", "/nonexistent"]);

@@ -51,7 +51,7 @@ fn stopped_join_says_that_it_goes_on_and_how_to_end_it() {
     let child = waiting(&node, &join);
     let said = interrupted(&node, child, |ipcps| ipcps.iter().any(named("net.b")));
     let leave = "dif leave net --ipcp net.b";
-    for words in ["net.b goes on", leave] {
+    for words in ["net.b keeps trying", leave] {
         assert!(said.contains(words), "{said}");
     }
     let left = |node: &Node| node.done(&["ipcp", "list"]).as_array().unwrap().len();

@@ -65,9 +65,9 @@ fn embed_bench_ends_with_ctrl_c() {
 #[test]
 fn embed_bench_names_what_is_wrong_on_its_command_line() {
     for (words, expected) in [
-        (["--topology", "mars"], "there are wx100, geant, brain"),
+        (["--topology", "mars"], "there are: wx100, geant, brain"),
         (["--eta", "0"], "0.0001 to 1000"),
-        (["--systems", "best"], "there are carina, grc, nrm, rw"),
+        (["--systems", "best"], "there are: carina, grc, nrm, rw"),
     ] {
         let output = bench_embed(&words).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -108,7 +108,7 @@ fn what_fails_leaves_nothing_and_says_why() {
     };
     let said = lab::words(&output);
     assert!(
-        said.contains("has ended") && said.contains("not today"),
+        said.contains("`echo not today` ended") && said.contains("not today"),
         "{said}"
     );
     lab.look();

@@ -155,7 +155,7 @@ mod tests {
         let count = 256 - SOURCES_MAX;
         assert_eq!(due.len(), 1);
         assert!(
-            due[0].starts_with(&format!("{count} tokens more")),
+            due[0].starts_with(&format!("{count} more tokens")),
             "{due:?}"
         );
         assert!(due[0].contains("other addresses"), "{due:?}");

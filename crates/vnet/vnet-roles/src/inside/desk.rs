@@ -226,7 +226,7 @@ mod tests {
             }
             let refusal = desk.ask("h1", of("vnp a")).await.unwrap_err();
             assert_eq!(refusal.code, ErrorCode::LimitReached);
-            assert!(refusal.message.starts_with("32 asks"), "{refusal}");
+            assert!(refusal.message.starts_with("32 requests"), "{refusal}");
             let other = begin("vnp b");
             while desk.lock().asked.len() == OF_ONE_MAX {
                 tokio::task::yield_now().await;

@@ -308,7 +308,10 @@ mod tests {
         let party = |role, name| Identity::new(role, name).unwrap();
         let (uk, de) = (party(Role::Pip, "uk"), party(Role::Pip, "de"));
         let error = keys.revoke(&uk).unwrap_err().to_string();
-        assert!(error.contains("no certificate of pip uk"), "{error}");
+        assert!(
+            error.contains("has issued no certificate to pip uk"),
+            "{error}"
+        );
         let there = KeyDir::new(directory.path().join("there"));
         keys.issue(&uk, 1, &keys).unwrap();
         keys.issue(&uk, 1, &there).unwrap();

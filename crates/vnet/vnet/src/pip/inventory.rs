@@ -424,9 +424,9 @@ mod tests {
     fn impossible_inventories_are_named() {
         let refusal = |wanted| Ground::new(wanted).unwrap_err().to_string();
         let twice = inventory(vec![host("a", 10, 0), host("a", 20, 0)]);
-        assert!(refusal(twice).contains("host `a` is there twice"));
+        assert!(refusal(twice).contains("host `a` occurs twice"));
         let close = inventory(vec![host("a", 10, 5), host("b", 15, 0)]);
-        assert!(refusal(close).contains("host `b`: its addresses meet"));
+        assert!(refusal(close).contains("host `b`: its addresses overlap"));
         let mut astray = inventory(vec![host("a", 10, 0)]);
         astray.borders = vec![border("x", "c")];
         assert!(refusal(astray).contains("border `x`: there is no host `c`"));

@@ -101,7 +101,7 @@ mod tests {
             steps: vec![step(Action::Add, "node a"), step(Action::Replace, "node b")],
         };
         let text = words(&plan);
-        let head = "x: 1 to add, 0 to change, 1 to replace, 0 to remove; it fits";
+        let head = "x: 1 to add, 0 to change, 1 to replace, 0 to remove; the network fits";
         assert!(text.starts_with(head), "{text}");
         assert!(
             text.contains("-/+") && text.contains("vnet apply"),
