@@ -448,7 +448,7 @@ mod tests {
         let four = || self::routes("10.0.0.", "10.0.0.0/8");
         let error = refusal(self::routes("10.0.0.", "fd00::/8"));
         assert!(
-            error.starts_with("the route of fd00::/8 leads to b, which has no"),
+            error.starts_with("the route of fd00::/8 leads to b, which lacks an address"),
             "{error}"
         );
         let mut twice = four();

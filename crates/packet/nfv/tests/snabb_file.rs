@@ -197,7 +197,7 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "2001:db8::1",
         "10.0.0.1",
-        "line 16: local_ip = \"10.0.0.1\": must be an IPv6 address",
+        "line 16: local_ip = \"10.0.0.1\": an IPv6 address",
     ],
     [
         "port_id = \"other\"",

@@ -81,7 +81,11 @@ fn files_that_cannot_be_meant_are_refused_with_their_line() {
             "03:00:00:00:00:01",
             "a MAC address is expected",
         ),
-        ("softwire-config", "softwire-confi", "the file has no"),
+        (
+            "softwire-config",
+            "softwire-confi",
+            "the file cannot contain",
+        ),
         (
             "softwire {",
             "psid-map {",
