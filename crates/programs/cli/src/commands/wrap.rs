@@ -192,8 +192,10 @@ fn library() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().attempt("finding this program")?;
     let directory = program.parent().unwrap_or(Path::new("/"));
     let candidates = [
-        directory.join(LIBRARY),
+        // In a build directory, cargo writes the library here first: the one beside the program may
+        // be of an earlier build.
         directory.join("deps").join(LIBRARY),
+        directory.join(LIBRARY),
         directory.join("../lib/carina/libcarina_preload.so"),
         PathBuf::from("/usr/lib/carina/libcarina_preload.so"),
     ];
