@@ -188,7 +188,7 @@ fn socket_that_waits_for_its_flow_is_not_connected() {
     let client = "
 import errno, os, select, signal, socket, sys
 s = socket.socket(); s.setblocking(False)
-address = socket.getaddrinfo('slow.dif.internal', 7000)[0][4]
+address = socket.getaddrinfo('slow.dif.internal', 7000, socket.AF_INET)[0][4]
 print(errno.errorcode[s.connect_ex(address)])
 try: s.getpeername()
 except OSError as error: print(errno.errorcode[error.errno])
