@@ -271,7 +271,7 @@ impl Machine {
         self
     }
 
-    /// Sets environment variables of all processes in the guest, those of ssh included.
+    /// Sets environment variables of all processes in the guest, including ssh sessions.
     pub fn environment(self, variables: &[(&str, &str)]) -> Machine {
         let lines = variables.iter();
         let lines = lines.map(|(name, value)| format!("{name}={value}\n"));

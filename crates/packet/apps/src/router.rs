@@ -40,7 +40,7 @@ pub trait Routed: Address {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, bound = "A: Address")]
 pub struct RouterConfig<A> {
-    /// Routes in the configuration itself, in addition to those of `file`.
+    /// Routes in the configuration itself. The app also has the routes in `file`.
     #[serde(default = "Vec::new")]
     pub routes: Vec<Route<A>>,
     /// File with further routes, one per line; `None` for no file.

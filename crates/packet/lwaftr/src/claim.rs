@@ -17,7 +17,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-/// The frames that an AFTR claims: those of one VLAN of an interface, or the untagged ones.
+/// The frames that an AFTR claims on an interface: all frames of one VLAN, or all untagged frames.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Name of the interface.

@@ -336,7 +336,7 @@ pub struct VmCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     /// What programs in the VM reach in the network of the host, through an HTTP proxy under the
-    /// name `internet.NAME`: rules such as `deb.debian.org:80` or `*`. Default: nothing, no proxy.
+    /// name `internet.NAME`: rules such as `www.example.com:80` or `*`. Default: nothing, no proxy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub internet: Vec<String>,
 }

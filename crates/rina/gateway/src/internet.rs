@@ -50,7 +50,7 @@ pub struct InternetCounters {
 }
 
 impl Internet {
-    /// A door with new counters. A rule is `HOST[:PORTS]`, as `deb.debian.org:80`, or `*`.
+    /// A door with new counters. A rule is `HOST[:PORTS]`, as `www.example.com:80`, or `*`.
     ///
     /// # Errors
     /// A text is no rule.

@@ -111,7 +111,7 @@ pub enum RuleError {
     #[error("rule {0:?} has no host before \"->\"; \"*\" matches every host")]
     NoHost(String),
     /// The text is not a set of destinations.
-    #[error("rule {0:?} is not HOST[:PORTS], as \"deb.debian.org:80\"; \"*\" matches every host")]
+    #[error("rule {0:?} is not HOST[:PORTS], as \"www.example.com:80\"; \"*\" matches every host")]
     Destination(String),
     /// The text before the arrow is neither a host name nor an address nor a network.
     #[error(

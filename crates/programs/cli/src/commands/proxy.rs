@@ -20,9 +20,9 @@ use crate::report::{print_json, print_line};
     curl -x socks5h://127.0.0.1:1080 http://web.dif.internal/   a flow to web:80\n  \
     carina proxy --http 127.0.0.1:3128 --rule '*.vm -> dif'\n  \
     curl -x http://127.0.0.1:3128 http://web.vm:8080/           a flow to web.vm:8080\n  \
-    carina proxy --http 127.0.0.1:3128 --rule 'deb.debian.org:80 -> kernel'\n\n\
-    Rules are those of carina wrap. `-> kernel` connects by TCP, `-> refuse` refuses. The first\n\
-    rule that fits decides. The command runs until Ctrl-C, which ends its connections.")]
+    carina proxy --http 127.0.0.1:3128 --rule 'www.example.com:80 -> kernel'\n\n\
+    The rules have the format of carina wrap. `-> kernel` connects by TCP, `-> refuse` refuses.\n\
+    The first rule that fits decides. The command runs until Ctrl-C, which ends its connections.")]
 pub(crate) struct ProxyArgs {
     #[command(flatten)]
     listeners: Listeners,

@@ -32,7 +32,7 @@ pub(crate) enum VmCommand {
     #[command(
         after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi \
           virtqueue\n  carina vm run a --ssh \
-          --program /usr/bin/curl --internet deb.debian.org:80\n  carina vm run a --command \
+          --program /usr/bin/curl --internet www.example.com:80\n  carina vm run a --command \
           \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk debian.qcow2 --memory 2048 \
           --qemu-args \"-vga std\"\n\nThe VM keeps running when the command ends; `carina vm stop` \
           ends the VM. SIGINT and SIGTERM before the\nVM runs remove the VM and its new port (exit \
@@ -180,7 +180,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     ssh: bool,
     /// Let programs in the guest reach hosts through the network of this host: HOST[:PORTS], such
-    /// as deb.debian.org:80, '*.debian.org', 10.9.0.0/16 or '*'; may be repeated [default: nothing]
+    /// as www.example.com:80, '*.example.com', 10.9.0.0/16 or '*'; may be repeated [default:
+    /// nothing]
     ///
     /// The guest's http_proxy and https_proxy lead to this host's node, which looks names up and
     /// connects. Addresses of the host itself (127.0.0.1) and of its link need a rule with such an

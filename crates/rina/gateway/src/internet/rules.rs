@@ -68,31 +68,31 @@ mod tests {
 
     #[test]
     fn nothing_is_allowed_without_a_rule() {
-        assert!(!reaches(&[], "deb.debian.org", "151.101.2.132:80"));
+        assert!(!reaches(&[], "www.example.com", "151.101.2.132:80"));
         assert!(!reaches(
             &["other:80"],
-            "deb.debian.org",
+            "www.example.com",
             "151.101.2.132:80"
         ));
         assert!(!reaches(
-            &["deb.debian.org:80"],
-            "deb.debian.org",
+            &["www.example.com:80"],
+            "www.example.com",
             "151.101.2.132:443"
         ));
         assert!(reaches(
-            &["deb.debian.org:80"],
-            "deb.debian.org",
+            &["www.example.com:80"],
+            "www.example.com",
             "151.101.2.132:80"
         ));
         // An address is not allowed by the name that leads to it, nor a name by its address.
         assert!(!reaches(
-            &["deb.debian.org:80"],
+            &["www.example.com:80"],
             "151.101.2.132",
             "151.101.2.132:80"
         ));
         assert!(!reaches(
             &["151.101.2.132"],
-            "deb.debian.org",
+            "www.example.com",
             "151.101.2.132:80"
         ));
     }

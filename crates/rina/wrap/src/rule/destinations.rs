@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::{Host, Ports, RuleError, has_prefix, host_and_ports, parse_host, parse_ports};
 
-/// Hosts and ports to which connections are allowed: `*`, `deb.debian.org:80`, `*.debian.org`,
+/// Hosts and ports to which connections are allowed: `*`, `www.example.com:80`, `*.example.com`,
 /// `10.9.0.0/16:80-89`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Destinations {
@@ -91,9 +91,9 @@ mod tests {
     #[test]
     fn names_and_addresses_fit_their_own_rules_only() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let name = rule("*.debian.org:80");
-        assert!(name.has_name("Deb.Debian.org", 80));
-        assert!(!name.has_name("deb.debian.org", 443) && !name.has_name("debian.org.evil", 80));
+        let name = rule("*.example.com:80");
+        assert!(name.has_name("Www.Example.com", 80));
+        assert!(!name.has_name("www.example.com", 443) && !name.has_name("example.com.evil", 80));
         assert!(!name.has_address(address("10.0.0.1"), 80));
         let network = rule("10.9.0.0/16:80-89");
         assert!(network.has_address(address("10.9.1.2"), 85));
@@ -110,7 +110,7 @@ mod tests {
         for text in [
             "*",
             "*:80",
-            "deb.debian.org:80",
+            "www.example.com:80",
             "10.0.0.0/8:1-9",
             "[fd00::/8]:80",
         ] {
@@ -124,8 +124,8 @@ mod tests {
             ("", "HOST[:PORTS]"),
             (":80", "HOST[:PORTS]"),
             ("* -> dif", "HOST[:PORTS]"),
-            ("http://deb.debian.org/", "port"),
-            ("deb.debian.org/debian", "HOST[:PORTS]"),
+            ("http://www.example.com/", "port"),
+            ("www.example.com/debian", "HOST[:PORTS]"),
             ("a:0", "port from 1"),
             ("a:80-70", "port from 1"),
             ("10.0.0.0/33", "prefix length"),

@@ -13,8 +13,8 @@ use crate::Shared;
 use crate::commands::nfv;
 use crate::failure::{Attempt, Failure, failed, refused};
 
-/// A network card for the VM at a vhost-user socket. Its address and number of queues are those of
-/// the port at that socket.
+/// A network card for the VM at a vhost-user socket. The port at that socket determines the card's
+/// address and number of queues.
 pub(super) fn card(
     shared: &Shared,
     vm: &LocalName,
