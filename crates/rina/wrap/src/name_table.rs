@@ -214,8 +214,9 @@ fn read_all(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether a text can be the name of a host in the table.
-pub(crate) fn is_host(host: &str) -> bool {
+/// Whether a text can be the name of a host in the table: it has 1 to 253 letters, digits, `.`, `-`
+/// and `_`.
+pub fn is_host(host: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     (1..=253).contains(&host.len()) && host.bytes().all(is_allowed)
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use carina_wrap::name_table::is_host;
+
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Destination {
@@ -72,11 +74,9 @@ impl fmt::Display for Destination {
 /// for addresses, but the rules would see names.
 fn name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     let mut labels = name.split('.');
     let has_labels = labels.all(|label| !label.is_empty()) && !name.split('.').all(is_number);
-    let is_name = has_labels && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed);
-    is_name.then(|| name.to_ascii_lowercase())
+    (has_labels && is_host(name)).then(|| name.to_ascii_lowercase())
 }
 
 /// Whether a part of an address may be spelled so: in decimal, octal or hexadecimal digits.
@@ -86,9 +86,6 @@ fn is_number(label: &str) -> bool {
         None => label.bytes().all(|byte| byte.is_ascii_digit()),
     }
 }
-
-/// Longest name of a host in text (RFC 1035 §3.1).
-const NAME_BYTES_MAX: usize = 253;
 
 #[cfg(test)]
 mod tests {
