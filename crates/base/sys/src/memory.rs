@@ -58,11 +58,13 @@ impl Memory {
         Ok(Self { fd, bytes })
     }
 
-    /// Takes a memfd received from an untrusted peer. Its size must be exactly `bytes`; it is
-    /// sealed against changes of size before that is checked.
+    /// Wraps a memfd received from an untrusted peer; [`Memory::map`] maps it. Seals the memfd
+    /// against changes of size, then checks that its size is exactly `bytes`.
     ///
     /// # Errors
-    /// `InvalidData` if it is not a memfd, cannot be sealed, or has another size.
+    /// `InvalidData` if the descriptor is not a memfd, cannot be sealed against changes of size, is
+    /// sealed against writing, or has another size. `InvalidInput` if `bytes` is 0 or not a
+    /// multiple of the page size.
     pub fn from_fd(fd: OwnedFd, bytes: usize) -> io::Result<Self> {
         check_bytes(bytes)?;
         let fixed = SealFlags::SHRINK | SealFlags::GROW;

@@ -256,7 +256,8 @@ mount -t tmpfs netns /run/netns
 /// The file system type that statfs(2) returns for the file of a namespace.
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 
-/// The arguments of `ip` that create a namespace.
+/// The arguments of two calls of `ip`, one string each, that create a namespace with this name and
+/// set its loopback interface up.
 pub fn new_namespace(name: &str) -> [String; 2] {
     [
         format!("netns add {name}"),
@@ -264,8 +265,9 @@ pub fn new_namespace(name: &str) -> [String; 2] {
     ]
 }
 
-/// The arguments of `ip` that connect two namespaces by a veth pair. Each end is a namespace and
-/// the name of the interface in it.
+/// The arguments of three calls of `ip`, one string each, that connect two namespaces by a veth
+/// pair and set both interfaces up. Each end is a namespace and the name of the interface in it.
+/// `mtu` is ` mtu N`, with its leading space, or empty for the kernel's default.
 pub fn veth_pair([a, at_a]: [&str; 2], [b, at_b]: [&str; 2], mtu: &str) -> [String; 3] {
     [
         format!("link add name {at_a}{mtu} netns {a} type veth peer name {at_b}{mtu} netns {b}"),

@@ -27,14 +27,15 @@ pub struct Record {
     pub memory_mib: u32,
     /// Number of processors.
     pub cpus: u32,
-    /// Unix socket of QMP.
+    /// Unix socket on which QEMU listens for a QMP client, which controls the machine.
     pub qmp: PathBuf,
-    /// Unix socket of a second monitor, for a client that waits for QEMU's events.
+    /// Unix socket on which QEMU listens for a second QMP client, which waits for QEMU's events.
     #[serde(default)]
     pub events: PathBuf,
-    /// Unix socket of the first serial port.
+    /// Unix socket on which QEMU listens for a client of the first serial port, the console.
     pub console: PathBuf,
-    /// Unix socket of the second serial port, on which the guest's agent executes commands.
+    /// Unix socket on which QEMU listens for a client of the second serial port, on which the
+    /// guest's agent executes commands.
     pub agent: PathBuf,
     /// File with all output of the console.
     pub log: PathBuf,

@@ -268,13 +268,13 @@ where
 /// The error of an app that cannot be built; its text says what to correct.
 pub type AppError = Box<dyn Error + Send + Sync>;
 
-/// A port of an app that always has the same name.
+/// An input or output of an app, with a fixed name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Name of the port.
+    /// Name of the app's input or output, as in a link: `output` in `uplink.output`.
     pub name: &'static str,
-    /// Whether the port may have no link. Frames that an app puts on such an output without a link
-    /// are dropped and counted.
+    /// Whether a graph may leave the input or output without a link. The engine drops and counts
+    /// the frames that an app puts on an optional output without a link.
     pub is_optional: bool,
 }
 

@@ -20,7 +20,7 @@ pub struct Live {
     as_snabb: bool,
 }
 
-/// The configuration in use at one moment.
+/// The configuration that a [`Live`] has at one moment.
 #[derive(Clone, Debug)]
 pub struct Used {
     /// Everything but the binding table.
@@ -89,7 +89,7 @@ impl Live {
         }
     }
 
-    /// The present configuration.
+    /// Returns the current configuration with its binding table.
     #[must_use]
     pub fn used(&self) -> Used {
         Used {
@@ -98,7 +98,8 @@ impl Live {
         }
     }
 
-    /// Replaces the whole configuration, or restores an earlier one.
+    /// Replaces the whole configuration, including the binding table. The running AFTR changes only
+    /// when the caller configures its graph again, from [`Live::used`].
     pub fn replace(&mut self, used: Used) {
         *self = Live::new(used, self.as_snabb);
     }

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Watches a file. Compares its modification time and length once a second.
+/// Detects changes of a file by its modification time and length. The caller polls
+/// [`FileWatch::has_changed`], which looks at the file at most once a second.
 pub(crate) struct FileWatch {
     file: PathBuf,
     seen: Option<(SystemTime, u64)>,

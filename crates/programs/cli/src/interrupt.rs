@@ -72,7 +72,8 @@ pub(crate) fn end_with_signal(json: bool) -> io::Result<()> {
     )
 }
 
-/// Like [`end_with_signal`], with another message.
+/// Like [`end_with_signal`], but reports `words` when a signal arrives: on standard error, and with
+/// `json` also as a JSON object on standard output.
 ///
 /// # Errors
 /// The kernel refuses.

@@ -35,7 +35,7 @@ pub(crate) struct Tools {
     pub vnet: vnet::VnetTools,
 }
 
-/// The table of `carina-tools`: each command runs in this process.
+/// How `carina-tools` runs each of its commands: in its own process.
 pub(crate) const HERE: Tools = Tools {
     #[cfg(feature = "tools")]
     bench: commands::bench::run,
@@ -62,7 +62,7 @@ pub(crate) const HERE: Tools = Tools {
     },
 };
 
-/// The table of `carina`: each command starts `carina-tools`.
+/// How `carina` runs each command of `carina-tools`: it replaces its own process with that program.
 pub(crate) const ELSEWHERE: Tools = Tools {
     #[cfg(feature = "tools")]
     bench: start_program,

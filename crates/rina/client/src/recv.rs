@@ -153,7 +153,8 @@ impl FlowReceiver {
     }
 
     /// Receives an SDU if a whole one has arrived, otherwise returns `None`. It never waits.
-    /// Fragments of an incomplete SDU are kept until the others arrive.
+    /// Fragments of an incomplete SDU are kept until the others arrive. After the flow has ended,
+    /// up to seven calls may still return `None` before one returns the error.
     ///
     /// # Errors
     ///
@@ -193,6 +194,8 @@ impl FlowReceiver {
     }
 
     /// Like [`Self::recv_vec`], but never waits: returns `None` when no whole SDU has arrived.
+    /// After the flow has ended, up to seven calls may still return `None` before one returns the
+    /// error.
     ///
     /// # Errors
     ///
@@ -221,7 +224,8 @@ impl FlowReceiver {
     }
 
     /// Receives all SDUs that have arrived and fit into `batch`; never waits. The former contents
-    /// of `batch` are dropped. Returns the number of SDUs, which may be 0.
+    /// of `batch` are dropped. Returns the number of SDUs, which may be 0. After the flow has
+    /// ended, up to seven calls may still return 0 before one returns the error.
     ///
     /// # Errors
     ///
@@ -251,7 +255,8 @@ impl FlowReceiver {
         Ok(Fragment::new(self))
     }
 
-    /// Like [`Self::peek`], but returns `None` at once when no fragment has arrived.
+    /// Like [`Self::peek`], but returns `None` at once when no fragment has arrived. After the flow
+    /// has ended, up to seven calls may still return `None` before one returns the error.
     ///
     /// # Errors
     ///

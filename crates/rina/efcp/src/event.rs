@@ -30,7 +30,7 @@ pub enum FailReason {
 }
 
 impl FailReason {
-    /// Returns the reason as text for people.
+    /// Returns why the connection failed, as text for operators and logs.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

@@ -19,7 +19,8 @@ pub(crate) struct Membership {
     /// The DIF's configuration; `None` until the member is enrolled.
     pub config: Option<DifConfig>,
     pub dialect: Dialect,
-    /// The configuration given to the first member, with its longest PDU determined.
+    /// The configuration with which the member's IPCP starts. `None` until its longest PDU is
+    /// known, and for a member that gets its configuration at enrollment.
     pub given: Option<DifConfig>,
     /// Name of the N-1 DIF of which this system is not a member yet.
     pub deferred: Option<DeferredStart>,
@@ -271,7 +272,8 @@ impl Membership {
         self.record_failure(reason);
     }
 
-    /// The DIF's configuration: in force, or as given to the first member.
+    /// The DIF's configuration that is in force or, before that, the configuration with which the
+    /// member's IPCP starts. `None` while neither is known.
     pub(crate) fn known_config(&self) -> Option<&DifConfig> {
         self.config.as_ref().or(self.given.as_ref())
     }

@@ -84,7 +84,7 @@ impl Format {
     }
 }
 
-/// The file to convert, and defaults for what the file does not say.
+/// A file that describes a network, to convert into a document, and the default rate of its links.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// Name of the file, for notes, and for a network without a name.

@@ -36,40 +36,43 @@ pub enum Reply {
     Refused(Refused),
 }
 
-/// What a user's system needs to know about the network.
+/// The settings that an access point sends to a user who has joined: the user's address, the routes
+/// into the network, and the limits of the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Joined {
-    /// Address of the user, with the prefix of the access point.
+    /// IPv4 address that the user gets inside the network, with the prefix length of the access
+    /// point.
     pub address: InterfaceAddress,
-    /// Address of the access point's node.
+    /// IPv4 address, inside the network, of the node to which the access point belongs.
     pub node: Ipv4Addr,
-    /// Bytes of the largest IP packet.
+    /// Length of the largest IP packet that the tunnel carries, in bytes.
     pub mtu: u16,
-    /// Prefixes of the network.
+    /// Prefixes of the network; the user's system routes them into the tunnel.
     pub routes: Vec<InterfaceAddress>,
-    /// When the token expires, in seconds since 1970.
+    /// Time at which the user's token expires, in seconds since 1970.
     pub until: u64,
     /// Highest rate of the user's traffic, in bits a second. Each direction has this limit of its
     /// own.
     pub rate_bps: u64,
-    /// The network's DIF, if the user's system may become a member of it.
+    /// How the user's system becomes a member of the network's DIF; `None` if it may not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<JoinedDif>,
 }
 
-/// What a user's system needs to become a member of the network's DIF: a UDP shim
-/// (`docs/explanation/shims.md`) to the node, with whose member it enrolls.
+/// The settings with which a user's system becomes a member of the network's DIF: it creates a UDP
+/// shim (`docs/explanation/shims.md`) to the access point's node, and enrolls with the member of
+/// that node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedDif {
     /// Name of the DIF.
     pub name: String,
-    /// Name of the node's member.
+    /// Name of the member in the access point's node, with which the user's member enrolls.
     pub via: String,
-    /// UDP port at which the node's shim listens.
+    /// UDP port on which the UDP shim of the access point's node listens.
     pub port: u16,
-    /// Name of the user's member, unique in the DIF.
+    /// Name that the user's member must have; it is unique in the DIF.
     pub member: String,
 }
 

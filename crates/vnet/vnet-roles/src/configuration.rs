@@ -45,11 +45,11 @@ use crate::stores::{StoreName, StoreNameError};
 pub struct Configuration {
     /// Directory of keys and certificates.
     pub keys: PathBuf,
-    /// The PIPs to serve.
+    /// Settings of each PIP (physical infrastructure provider) that this process serves.
     pub pips: Vec<PipSpec>,
-    /// The VNPs to serve.
+    /// Settings of each VNP (virtual network provider) that this process serves.
     pub vnps: Vec<VnpSpec>,
-    /// The VNOs to serve.
+    /// Settings of each VNO (virtual network operator) that this process serves.
     pub vnos: Vec<VnoSpec>,
 }
 

@@ -161,7 +161,8 @@ pub struct Exec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecReply {
-    /// The command's exit status.
+    /// Exit status of the command; 128 plus the number of the signal if a signal ended the command.
+    /// A command that exceeds its time limit gets an error in place of this reply.
     pub status: i32,
     /// The beginning of the standard output, at most [`ExecReply::STDOUT_MAX`] bytes; in JSON as
     /// base64.
@@ -211,7 +212,8 @@ pub enum ExecLine {
     Stdout(#[serde(with = "base64_text")] Vec<u8>),
     /// A piece of the command's standard error, in base64.
     Stderr(#[serde(with = "base64_text")] Vec<u8>),
-    /// The command has ended with this exit status.
+    /// The command has ended with this exit status; 128 plus the number of the signal if a signal
+    /// ended it.
     Status(i32),
     /// The command was killed, or the connection to it was lost.
     Error(ErrorBody),

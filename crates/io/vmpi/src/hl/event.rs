@@ -85,7 +85,8 @@ pub enum CloseReason {
     LinkDown(String),
 }
 
-/// The limits of a link. Each is the smaller of the values that the two sides accept.
+/// The limits of a link. Each limit in bytes is the smaller of the values that the two sides
+/// accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest SDU that may be sent on the link, in bytes.

@@ -65,7 +65,7 @@ pub struct Config {
     pub side: Side,
     /// Name of this system, which HELLO carries to the peer.
     pub name: String,
-    /// Longest SDU that this side accepts, in bytes.
+    /// Longest SDU that this side sends or accepts, in bytes.
     pub sdu_bytes_max: u64,
     /// Longest piece of an SDU that this side sends or accepts, in bytes without header. At most a
     /// quarter of the ring, so that pieces of several channels interleave.

@@ -21,7 +21,8 @@ pub(crate) struct ApplyArgs {
     file: PathBuf,
 }
 
-/// Runs `carina apply`.
+/// Sends a configuration to the node, which changes its DIFs and access rules to match, and prints
+/// what changed.
 ///
 /// # Errors
 /// The file cannot be read, or the node refuses it.

@@ -24,10 +24,11 @@ pub(crate) struct BenchPeerArgs {
     stay: bool,
 }
 
-/// Runs `carina bench-peer`.
+/// Registers the name and serves the clients of a benchmark. Without `--stay`, ends after the first
+/// client.
 ///
 /// # Errors
-/// The node refuses or ends.
+/// The node refuses to register the name, or ends.
 pub(crate) fn run(shared: &Shared, args: BenchPeerArgs) -> Outcome {
     end_server_with_signal().attempt(TAKING_SIGNALS)?;
     let registered = shared.node()?.register(&args.name, args.dif.as_ref());

@@ -94,7 +94,7 @@ pub(crate) struct BlastArgs {
     /// Find the highest rate without loss, by bisection in trials (RFC 2544)
     #[arg(long, conflicts_with_all = ["count", "time", "once"])]
     find: bool,
-    /// With --find: duration of each trial
+    /// With --find: duration of each trial, such as 2s
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_ns)]
     trial: u64,
     /// With --find: stop when the rate is known to this share of it, at least 0.01%
@@ -107,7 +107,7 @@ pub(crate) struct BlastArgs {
     /// too high
     #[arg(long, default_value_t = 2)]
     retries: u32,
-    /// Interval at which rates are printed; 0: never
+    /// Interval at which rates are printed, such as 1s; 0: never
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
     every: u64,
     /// Also print a histogram of the latencies
@@ -121,7 +121,8 @@ pub(crate) struct BlastArgs {
     frames: usize,
 }
 
-/// Runs `carina blast`.
+/// Sends packets out of a port and prints what returned. With `--find`, searches the highest rate
+/// without loss.
 ///
 /// # Errors
 /// The packets cannot be made, or the system refuses a port.

@@ -57,7 +57,8 @@ pub(crate) struct BridgeArgs {
     once: bool,
 }
 
-/// Runs `carina bridge`.
+/// Registers names and joins each incoming flow with a flow to `--to`, until a signal arrives, or
+/// with `--once` until no flow is open.
 ///
 /// # Errors
 /// The node refuses a name, or has ended.

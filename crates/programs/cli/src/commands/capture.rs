@@ -28,7 +28,8 @@ pub(crate) struct CaptureArgs {
     output: OutputArgs,
 }
 
-/// Runs `carina capture`.
+/// Copies the packets that an IPCP sends and receives to a file or the terminal, until a limit is
+/// reached or a signal arrives. Reports the number of packets copied and missed.
 ///
 /// # Errors
 /// The node does not run or refuses, or the file cannot be written.

@@ -42,7 +42,7 @@ pub(crate) struct CatArgs {
     recv_only: bool,
 }
 
-/// Runs `carina cat`.
+/// Copies standard input into a flow, and the flow to standard output, until both directions end.
 ///
 /// # Errors
 /// The node refuses, the flow breaks, or a stream cannot be read or written.

@@ -71,7 +71,9 @@ struct Way {
     fdpass: bool,
 }
 
-/// Runs `carina connect`.
+/// Connects to an application of a DIF. With an address to listen on, makes a flow of each
+/// connection there, until a signal arrives. Without, allocates one flow, and passes its descriptor
+/// on (`--fdpass`) or copies between it and standard input and output.
 ///
 /// # Errors
 /// The node refuses the flow or ends, or the address cannot be listened on.

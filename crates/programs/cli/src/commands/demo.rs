@@ -47,7 +47,8 @@ const SYSTEMS: [&str; 3] = [OURS, "virtio-net", "e1000"];
 /// Largest SDU of the original figure, in bytes.
 const FIGURE_SDU_MAX: u64 = 4000;
 
-/// Runs `carina demo`.
+/// Boots a VM, pings an application in it, measures goodput between VM and host, prints the tables,
+/// and writes `fig4a.json` and `fig4a.svg`.
 ///
 /// # Errors
 /// Something is missing or does not work; the error contains the logs.

@@ -57,7 +57,7 @@ impl DissectArgs {
     }
 }
 
-/// Runs `carina dissect`.
+/// Prints the packets of a capture file, decoded, one after the other.
 ///
 /// # Errors
 /// The file cannot be read, is not a capture file, or ends within a packet.

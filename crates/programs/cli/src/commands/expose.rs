@@ -56,7 +56,8 @@ enum Kind {
     Udp,
 }
 
-/// Runs `carina expose`.
+/// Registers a name, and connects each flow to it with a server at an address, until a signal
+/// arrives.
 ///
 /// # Errors
 /// The node refuses the name or ends, or the address is wrong.

@@ -146,7 +146,8 @@ impl ForwardArgs {
     }
 }
 
-/// Runs `carina forward`.
+/// Forwards frames between ports until a signal or the time limit ends it, and prints the counters.
+/// With `--graph`, only prints the file of the graph that would run.
 ///
 /// # Errors
 /// The ports do not fit together, or the system refuses one.

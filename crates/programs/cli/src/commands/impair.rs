@@ -54,7 +54,8 @@ pub(crate) struct ImpairArgs {
     pace: Pace,
 }
 
-/// Runs `carina impair`.
+/// Bridges two interfaces and impairs the frames in both directions, until a signal or the time
+/// limit ends it. Then prints its counters. The two directions draw different random numbers.
 ///
 /// # Errors
 /// An interface cannot be used, or the plan makes no sense.

@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line};
 /// Create, destroy and list IPC processes (IPCPs), the members of DIFs on this system
 #[derive(Debug, Subcommand)]
 pub(crate) enum IpcpCommand {
-    /// Create an IPCP over shared memory, Ethernet, UDP or TCP, or within this system
+    /// Create an IPCP over shared memory, Ethernet, UDP or TCP, or a loopback within this system
     #[command(
         after_help = "Examples:\n  carina ipcp create lo --type loopback --dif local\n  \
         carina ipcp create hv0 --type hv --side guest --dif hv.a\n  \

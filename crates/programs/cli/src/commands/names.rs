@@ -41,7 +41,8 @@ pub(crate) struct NamesArgs {
     hosts: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Prints the registered names with their addresses. With `--dns`, answers questions of DNS about
+/// them until a signal arrives.
 ///
 /// # Errors
 /// No node runs, the address cannot be listened on, or the file is wrong.

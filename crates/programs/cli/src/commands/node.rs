@@ -52,7 +52,7 @@ pub(crate) struct NodeArgs {
     nice: Option<i32>,
 }
 
-/// Runs `carina node`.
+/// Runs a node until SIGTERM or SIGINT arrives. With `--check`, only checks its configuration.
 ///
 /// # Errors
 /// The configuration is wrong, another node runs in the directory, or the system refuses.

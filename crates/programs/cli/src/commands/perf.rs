@@ -101,10 +101,13 @@ pub(crate) struct PerfArgs {
     local: AppName,
 }
 
-/// Runs `carina perf`.
+/// Sends traffic to a server and prints what both sides measured. With `--listen`, is the server:
+/// it registers the name and serves clients until a signal arrives, or with `--once` only the first
+/// client.
 ///
 /// # Errors
-/// The node refuses, a side breaks off, or a reliable flow lost or damaged SDUs.
+/// The node refuses the flow or the name, a side breaks off, or a reliable flow lost or damaged
+/// SDUs.
 pub(crate) fn run(shared: &Shared, args: PerfArgs) -> Outcome {
     if args.listen {
         listen(shared, &args)

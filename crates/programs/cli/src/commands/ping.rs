@@ -85,10 +85,11 @@ pub(crate) struct PingResult {
     pub rtt_us: Option<Summary>,
 }
 
-/// Runs `carina ping`.
+/// Sends SDUs to an echo server and prints round-trip times. With `--listen`, is the server: it
+/// registers the name and returns each SDU, until a signal arrives.
 ///
 /// # Errors
-/// The node refuses, the flow breaks, or answers were missing or damaged.
+/// The node refuses the flow or the name, the flow breaks, or answers were missing or damaged.
 pub(crate) fn run(shared: &Shared, args: PingArgs) -> Outcome {
     if args.listen {
         serve(shared, &args)

@@ -52,7 +52,7 @@ struct Listeners {
     http: Option<String>,
 }
 
-/// Runs the command.
+/// Serves SOCKS 5 and HTTP clients as a proxy into DIFs, as the rules say, until a signal arrives.
 ///
 /// # Errors
 /// A rule or an address is wrong, an address cannot be listened on, or no node runs.

@@ -23,7 +23,8 @@ pub(crate) struct RegisterArgs {
     hold: Option<u64>,
 }
 
-/// Runs `carina register`.
+/// Registers a name and keeps it registered until a signal or the time of `--hold` ends it. Refuses
+/// all flows to the name.
 ///
 /// # Errors
 /// The node refuses the name or ends.

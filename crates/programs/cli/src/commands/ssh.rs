@@ -43,7 +43,8 @@ pub(crate) struct SshArgs {
     words: Vec<OsString>,
 }
 
-/// Runs `carina ssh`: this process becomes ssh.
+/// Replaces this process with ssh, which connects to the sshd of a VM over a flow. With `--config`,
+/// prints a section for `ssh_config` instead.
 ///
 /// # Errors
 /// The VM does not run or has no sshd of Carina's, no node runs, or ssh is not installed.

@@ -74,7 +74,8 @@ impl Sample {
     }
 }
 
-/// Runs `carina top`.
+/// Shows live rates of the counters in this run directory, until the user quits or a signal
+/// arrives; with `--once`, of one interval.
 ///
 /// # Errors
 /// No node has run in this run directory, so there are no counters.

@@ -41,7 +41,8 @@ pub(crate) struct TraceArgs {
     output: OutputArgs,
 }
 
-/// Runs `carina trace`.
+/// Copies the frames that pass links of one running graph to a file or the terminal, until a limit
+/// is reached or Ctrl-C is pressed.
 ///
 /// # Errors
 /// The graph does not run or has no such link, or the file cannot be written.

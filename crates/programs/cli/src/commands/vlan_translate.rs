@@ -38,7 +38,8 @@ pub(crate) struct VlanTranslateArgs {
     pace: Pace,
 }
 
-/// Runs `carina vlan-translate`.
+/// Bridges two interfaces and translates the Ethertypes of VLAN tags between them, until a signal
+/// or the time limit ends it. Then prints its counters.
 ///
 /// # Errors
 /// An interface cannot be used, or `--inner` and `--outer` are the same.

@@ -68,7 +68,9 @@ pub(crate) enum Kind {
     Seccomp,
 }
 
-/// Runs `carina wrap`: it becomes the program, or carries out the program's calls until it ends.
+/// Replaces this process with the program, which gets the library for flows. For a static program
+/// or with `--kind seccomp`, starts the program as a child, carries out its socket calls, and exits
+/// with its exit code.
 ///
 /// # Errors
 /// The program cannot be wrapped, or no node runs.

@@ -25,7 +25,8 @@ use super::{
 use crate::PortId;
 use crate::paths::RunDir;
 
-/// A client that sends requests to one node's `control.sock` and blocks until each is answered.
+/// A client that sends requests to one node's `control.sock`. Each request blocks until the node
+/// answers, and fails after a time limit ([`Client::with_answer_limit`], default: 60 s).
 #[derive(Debug, Clone)]
 pub struct Client {
     server: Server,

@@ -9,7 +9,7 @@ use super::Class;
 pub struct Arrival {
     /// Time of the PDU's arrival, on the clock of the IPCP.
     pub now: Instant,
-    /// Length of the arriving PDU in bytes.
+    /// Length of the arriving PDU in bytes, PCI included.
     pub len: usize,
     /// 32 random bits, drawn for this PDU.
     pub random: u32,

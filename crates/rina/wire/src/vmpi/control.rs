@@ -66,13 +66,17 @@ pub enum Control<'a> {
 /// Contents of [`Control::Hello`]: the limits and the name of its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// Longest SDU that the sender accepts, in bytes.
+    /// Longest SDU that the sender of this message can receive, in bytes. The peer may send no
+    /// longer SDU.
     pub sdu_bytes_max: u64,
-    /// Longest piece of an SDU that the sender accepts, in bytes without the header.
+    /// Longest piece of an SDU that the sender of this message can receive, in bytes without the
+    /// header. The peer splits longer SDUs.
     pub piece_bytes_max: u32,
-    /// Largest number of channels that the receiver of the message may have open at its request.
+    /// Largest number of channels that the receiver of this message may have open at its own
+    /// request.
     pub channels_max: u16,
-    /// Longest bundle that the sender accepts, in bytes without the header; 0 if it accepts none.
+    /// Longest bundle that the sender of this message can receive, in bytes without the header; 0
+    /// if it can receive no bundles.
     pub bundle_bytes_max: u32,
     /// Name of the system that sends the message.
     pub name: &'a str,

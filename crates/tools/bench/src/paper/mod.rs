@@ -119,7 +119,7 @@ impl Case {
 /// Which published measurements to repeat, with which SDU sizes, for how long, and how often.
 #[derive(Debug, Clone)]
 pub struct PaperOptions {
-    /// Cases to measure.
+    /// The published measurements to repeat.
     pub cases: Vec<Case>,
     /// Number of runs of each measurement.
     pub runs: usize,
@@ -155,7 +155,8 @@ pub struct PaperResults {
     pub results: Results,
     /// The goals, and whether they are reached.
     pub goals: Vec<Goal>,
-    /// Further tables of the cases, as text.
+    /// Tables that `results` does not contain, as text: one string for each case that has such
+    /// tables. The report prints them below the tables of `results`.
     pub texts: Vec<String>,
 }
 

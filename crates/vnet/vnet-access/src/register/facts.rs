@@ -5,10 +5,12 @@ use std::net::Ipv4Addr;
 
 use carina_vnet::host_part::{InterfaceAddress, VnetId};
 
-/// The properties of an access point that its network determines.
+/// The properties that an access point gets from its virtual network: its name and address, the
+/// users who may join, their rate, the MTU and the prefixes. `Register::refresh` replaces them when
+/// the network changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Issuer of its tokens, as text for their holders.
+    /// Issuer of the access point's tokens, as text for their holders: `ACCESS.NETWORK`.
     pub issuer: String,
     /// Uid of the network.
     pub vnet: VnetId,
@@ -16,17 +18,19 @@ pub struct Facts {
     pub network: String,
     /// Name of the access point.
     pub access: String,
-    /// Address of the access point's node, with the prefix.
+    /// IPv4 address and prefix length of the interface at which the access point is, on the node to
+    /// which it belongs.
     pub node: InterfaceAddress,
-    /// The users who may join, and the address of each.
+    /// The names of the users who may join, each with the IPv4 address that the user gets.
     pub users: BTreeMap<String, Ipv4Addr>,
-    /// Rate that each user may send and receive, bits a second in each direction.
+    /// Highest rate of each user's traffic, in bits a second. Each direction has this limit of its
+    /// own.
     pub rate_bps: u64,
-    /// Bytes of the largest IP packet.
+    /// Length of the largest IP packet that users may send or receive, in bytes.
     pub mtu: u16,
-    /// The prefixes of the network.
+    /// The prefixes of the network that users reach through the access point.
     pub prefixes: Vec<InterfaceAddress>,
-    /// The network's DIF, if the node is a member of it.
+    /// The network's DIF; `None` if the node of the access point is not a member of it.
     pub dif: Option<DifFacts>,
 }
 

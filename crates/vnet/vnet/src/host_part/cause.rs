@@ -46,7 +46,8 @@ impl Cause {
         Cause::Operator,
     ];
 
-    /// The text for an operator about a link that is down for this cause.
+    /// Returns why a link is down, as text for operators; every cause has a text. The text does not
+    /// name the link, so the caller puts the link's name in front.
     #[must_use]
     pub const fn words_of_link(self) -> &'static str {
         match self {
@@ -59,8 +60,8 @@ impl Cause {
         }
     }
 
-    /// The text for an operator about a node that has failed for this cause: what happened and what
-    /// helps, without naming anything of the host.
+    /// Returns why a node has failed and what helps, as text for operators. The text names neither
+    /// the node nor anything of the host; the caller puts the node's name in front.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {

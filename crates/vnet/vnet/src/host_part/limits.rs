@@ -178,7 +178,8 @@ impl LimitError {
         }
     }
 
-    /// The class of this reason, which operators may see.
+    /// Returns the class of this error. Operators may see the class, because it names nothing of
+    /// the host. Of the text, they may see only [`LimitError::for_operators`].
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {

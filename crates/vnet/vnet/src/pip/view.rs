@@ -117,7 +117,7 @@ pub enum PartState {
     Leaving,
 }
 
-/// A node and its host.
+/// A node as its provider sees it: its size, its state, and the host on which it is placed.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeView {
     /// Name of the node.

@@ -28,8 +28,8 @@ pub(crate) struct ExtendArgs {
     ipcp: Option<LocalName>,
 }
 
-/// Runs `carina dif extend`. With `--wait`, waits until the member has a neighbour over the new N-1
-/// DIF.
+/// Adds an N-1 DIF to a member, and prints the N-1 DIFs of the member. With `--wait`, first waits
+/// until the member has a neighbour over the new N-1 DIF.
 ///
 /// # Errors
 /// The node refuses or does not run, or the member has no neighbour there in time.

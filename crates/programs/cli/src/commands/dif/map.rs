@@ -60,7 +60,7 @@ impl Serialize for Pair {
 /// Time between two reads while some members are unreachable.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs `carina dif map`.
+/// Draws the members and links of a DIF, as one member knows them: as text, for Graphviz or as SVG.
 ///
 /// # Errors
 /// There is no such DIF or member, or the file cannot be written.

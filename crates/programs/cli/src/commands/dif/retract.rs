@@ -24,8 +24,8 @@ pub(crate) struct RetractArgs {
     ipcp: Option<LocalName>,
 }
 
-/// Runs `carina dif retract`. With `--wait`, waits until the member has no N-1 flow left in that
-/// N-1 DIF.
+/// Removes an N-1 DIF from a member, and prints the N-1 DIFs of the member. With `--wait`, first
+/// waits until the member has no N-1 flow left in the removed N-1 DIF.
 ///
 /// # Errors
 /// The node refuses or does not run, or N-1 flows remain when the time of `--wait` is over.

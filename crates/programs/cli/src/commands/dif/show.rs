@@ -90,7 +90,7 @@ pub(super) fn ago_text(ms: u64) -> String {
     }
 }
 
-/// Runs `carina dif show`.
+/// Prints what one member of a DIF knows: members, neighbours, flows, and the N-1 DIFs below.
 ///
 /// # Errors
 /// There is no such DIF or member, or it does not answer.

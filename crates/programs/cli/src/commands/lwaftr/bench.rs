@@ -34,7 +34,8 @@ pub(crate) struct BenchArgs {
     bench_file: Option<PathBuf>,
 }
 
-/// Runs `carina lwaftr bench`.
+/// Forwards the frames of two captures through an AFTR, over and over, and prints the rates at
+/// intervals, until a signal or the time limit ends it.
 ///
 /// # Errors
 /// A file is invalid or has no frames, or the system refuses a resource.

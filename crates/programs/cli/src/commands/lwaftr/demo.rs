@@ -32,7 +32,8 @@ pub(crate) struct DemoArgs {
     in_network_namespace: bool,
 }
 
-/// Runs `carina lwaftr demo`.
+/// Fetches a page through an AFTR, measures rates, prints both, and writes `lwaftr.json` and
+/// `lwaftr.svg`.
 ///
 /// # Errors
 /// A requirement is missing, or the page does not arrive.

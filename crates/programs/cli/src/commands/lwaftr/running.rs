@@ -121,7 +121,7 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     show(shared, &counts)
 }
 
-/// The counters of a process that are not 0 and whose name contains `part`.
+/// Reads the counters in `file` that are not 0 and whose names contain `part`.
 fn read_counts(file: &Path, part: &str) -> Result<Vec<(String, u64)>, Failure> {
     let readings = counter_file::read(file).attempt("reading counters")?;
     let all = of_all_workers(&readings).into_iter();
@@ -148,7 +148,11 @@ fn as_json(counts: &[(String, u64)]) -> Value {
     Value::Object(all)
 }
 
-/// Prints the counters of all running AFTRs.
+/// Prints, for each running AFTR, the counters that are not 0 and whose names contain `part`.
+///
+/// # Errors
+///
+/// No AFTR runs, or its counters cannot be read or printed.
 pub(super) fn query(shared: &Shared, part: &str) -> Outcome {
     let mut found = Vec::new();
     for entry in entries(shared.run_dir().path()) {

@@ -33,7 +33,8 @@ pub(crate) struct DemoArgs {
     guest_program: Option<PathBuf>,
 }
 
-/// Runs `carina nfv demo`.
+/// Boots two VMs behind four ports, pings and downloads through them, measures rates by number of
+/// hops, prints both, and writes `fig4.json` and `fig4.svg`.
 ///
 /// # Errors
 /// A requirement is missing, a step fails, or an observation differs from what is expected.

@@ -45,7 +45,8 @@ struct Document {
     rows: Vec<Row>,
 }
 
-/// Runs `carina sim scale`.
+/// Simulates DIFs of many systems in each layout, measures them, prints the figures as a table or
+/// JSON, and draws them as SVG.
 ///
 /// # Errors
 /// There are too few systems or regions, a simulation fails, or the figure cannot be written.

@@ -43,7 +43,7 @@ pub(crate) struct VnetArgs {
     trace: bool,
 }
 
-/// Size of a simulated world.
+/// Size of the simulated world: number of providers, hosts and networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Scale {
     /// Providers, hosts and networks as drawn from the seed

@@ -192,10 +192,11 @@ pub(crate) enum VnetCommand {
         --json, the command prints one line per interval."
     )]
     Top(top::LinkTopArgs),
-    /// Follow echo requests from one node to another, hop by hop, and show where they are dropped
+    /// Send echo requests from one node to another, and show hop by hop where they are dropped
     ///
-    /// The command watches all ports of the network. It prints a row for each interface that an
-    /// echo passes, and the counters of a link that dropped one.
+    /// The command watches all interfaces of the network. It prints a row for each interface on the
+    /// expected path, and for each other interface that an echo passed. If an echo is not answered,
+    /// it also names the link or node that dropped it, with the link's counters.
     #[command(
         after_help = "Examples:\n  carina vnet trace r1 r3\n  carina vnet trace r1 r3 \
         --count 20\n\nExit code 1: a probe was not answered."

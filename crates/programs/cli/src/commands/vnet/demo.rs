@@ -20,7 +20,7 @@ pub(crate) struct DemoArgs {
     /// How the VMs are started: cold (each boots) or clone (each resumes from a snapshot)
     #[arg(long, value_name = "HOW", default_value = "clone", value_parser = boot)]
     boot: Boot,
-    /// Number of times that the network is made
+    /// Number of runs; each makes the network, measures the time, and removes the network
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
     /// Keep the last network, to look at it [default: remove it]

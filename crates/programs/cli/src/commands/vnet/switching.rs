@@ -12,7 +12,7 @@ use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina vnet stop`, `start` and `restart`.
+/// Options of `carina vnet stop`, `start` and `restart`: the node to switch, and its network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeArgs {
     /// Name of the node to stop, start or restart
@@ -24,7 +24,7 @@ pub(crate) struct NodeArgs {
     operator: OperatorArgs,
 }
 
-/// Subcommands of `carina vnet link`.
+/// Subcommands of `carina vnet link`: take a link up or down.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum LinkCommand {
     /// Take a link up, and wait until a probe passes it
@@ -35,7 +35,7 @@ pub(crate) enum LinkCommand {
     Down(LinkArgs),
 }
 
-/// Options of `carina vnet link up` and `down`.
+/// Options of `carina vnet link up` and `down`: the link to take up or down, and its network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LinkArgs {
     /// Link to switch: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)

@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line};
 pub(crate) struct TraceArgs {
     /// Name of the node that sends the echo requests
     from: String,
-    /// Node to reach, by name; or its IP address, if it is on another host
+    /// Name of the node to reach. Without --vno, give the IP address of a node on another host
     to: String,
     /// Number of echo requests to send
     #[arg(long, short, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]

@@ -13,7 +13,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Options that name a host and the PIP of its provider.
+/// Options that name a host and its PIP, and the directory of the key with which to call the PIP.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HostArgs {
     /// Name of the host, as in the inventory of its PIP

@@ -51,10 +51,12 @@ pub(crate) fn test(client: &Client, vnet: Option<&str>) -> Result<Vec<TestReport
         .attempt(format!("testing network {name}"))
 }
 
-/// The nodes and links of a network, as its operator sees them.
+/// Asks the VNO for the nodes and links of an operator's network. If `vnet` is `None`, the network
+/// is the operator's only one.
 ///
 /// # Errors
-/// There is no such network, or it has not been made.
+/// There is no such network, or it has not been made; or `vnet` is `None` and there are several.
+/// The VNO does not answer.
 pub(crate) fn report(client: &Client, vnet: Option<&str>) -> Result<VnetReport, Failure> {
     let name = only(client, vnet)?;
     let report = client.report(&name);
