@@ -23,9 +23,9 @@ pub struct Output {
     /// The exit status as in a shell: the command's status, 127 if there is no such command, or 128
     /// plus the number of a signal.
     pub status: i32,
-    /// What was kept of standard output.
+    /// Standard output, as much of it as the collector kept.
     pub stdout: Vec<u8>,
-    /// What was kept of standard error.
+    /// Standard error, as much of it as the collector kept.
     pub stderr: Vec<u8>,
 }
 
@@ -60,7 +60,7 @@ impl Output {
 /// no longer needed.
 #[derive(Debug, Clone, Copy)]
 pub struct Until<'a> {
-    /// Longest duration of the command.
+    /// Time after which the command is killed, counted from its start.
     pub limit: Duration,
     /// The caller sets this when it no longer needs the command's result; the command is then
     /// killed.

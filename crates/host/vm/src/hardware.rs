@@ -28,9 +28,9 @@ pub struct Hardware {
     /// needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// Number of ports for cards.
+    /// Number of PCI ports into which a network card can be plugged.
     pub ports: u32,
-    /// The network cards.
+    /// The network cards that the guest sees.
     pub cards: Vec<Card>,
 }
 

@@ -30,11 +30,11 @@ use self::table::MacTable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BridgeConfig {
-    /// Seconds after which an address that was not seen is forgotten.
+    /// Time after which the bridge forgets an address from which no frame came, in seconds.
     pub age_s: u64,
-    /// Most addresses that are learned.
+    /// Largest number of MAC addresses that the bridge remembers.
     pub addresses: usize,
-    /// Whether addresses are learned.
+    /// Whether the bridge learns MAC addresses. If false, it sends every frame to all other ports.
     pub learn: bool,
 }
 

@@ -72,7 +72,7 @@ pub struct CapturedFrames {
     pub cut: Option<CaptureError>,
 }
 
-/// Why a file cannot be read.
+/// Why a file cannot be read as a capture of Ethernet frames.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureFileError {

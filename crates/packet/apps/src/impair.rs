@@ -39,9 +39,10 @@ pub struct ImpairConfig {
     pub jitter_us: u64,
     /// Rate limit in bits per second; 0 means no limit.
     pub bits_per_second: u64,
-    /// Most bytes that may wait.
+    /// Most bytes of frames that may wait for the rate limit and the delay; further frames are
+    /// dropped.
     pub queue_bytes: usize,
-    /// Seed of all random decisions.
+    /// Seed of the random decisions: the same seed gives the same decisions.
     pub seed: u64,
 }
 

@@ -65,7 +65,7 @@ pub enum Outcome {
     Discarded(Discard),
 }
 
-/// Why a packet is discarded.
+/// Why [`Reassembly`] discards all fragments of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discard {
     /// Fragments overlap, or contradict each other about the end.

@@ -80,7 +80,7 @@ fn default_budget_ms() -> u64 {
     50
 }
 
-/// Why a configuration is invalid.
+/// Why a configuration of the app `lua` is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LuaConfigError {

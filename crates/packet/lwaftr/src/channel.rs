@@ -18,7 +18,7 @@ use serde_json::Value;
 pub use self::client::{Client, ClientError};
 pub use self::server::{Asked, Server};
 
-/// What a request asks for.
+/// The operation that a client requests of a running AFTR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verb {
@@ -44,7 +44,7 @@ pub enum Verb {
     CompressAlarms,
     /// Set the operator's state of the alarms whose type is the path to the value.
     SetAlarms,
-    /// End the process.
+    /// End the process of the AFTR.
     Shutdown,
 }
 
@@ -55,7 +55,7 @@ pub struct Request {
     /// Copied into the answer, to match it with the request.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub id: Value,
-    /// What the request asks for.
+    /// The operation that the AFTR carries out.
     pub verb: Verb,
     /// The part of the configuration, or the type of the alarms, that the verb applies to; `None`
     /// means the whole configuration.

@@ -27,20 +27,20 @@ pub type Frames = Vec<(Instant, Vec<u8>)>;
 /// The frames that arrive at the AFTR during a check, with their times.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    /// Frames from the Internet.
+    /// Frames that arrive from the IPv4 Internet.
     pub external: Frames,
-    /// Frames from the access network.
+    /// Frames that arrive from the IPv6 access network.
     pub internal: Frames,
-    /// Whether both sides are one segment.
+    /// Whether one port serves both sides ("on a stick").
     pub is_stick: bool,
 }
 
 /// The result of a check: the frames that the AFTR sent, and its counters.
 #[derive(Clone, Debug)]
 pub struct Ran {
-    /// Frames towards the Internet.
+    /// Frames that the AFTR sent to the IPv4 Internet.
     pub external: Vec<Vec<u8>>,
-    /// Frames towards the access network.
+    /// Frames that the AFTR sent to the IPv6 access network.
     pub internal: Vec<Vec<u8>>,
     /// The AFTR's counters at the end.
     pub counters: Counters,
@@ -61,7 +61,7 @@ pub enum CheckError {
     NoFrame {
         /// The packet's number in the file, from 1.
         number: u64,
-        /// What the packet is instead.
+        /// Why the packet is not an Ethernet frame.
         reason: NoFrame,
     },
     /// The packets of a file have no MAC addresses to compare.

@@ -38,7 +38,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a place cannot be claimed.
+/// Why a process cannot claim frames of an interface for its AFTR.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {

@@ -112,7 +112,7 @@ pub struct Side {
 /// The most ICMP errors that may be sent in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRate {
-    /// Number of errors in a period.
+    /// Largest number of ICMP errors that the AFTR sends in one period.
     pub packets: u32,
     /// Length of the period in seconds, at least 1.
     pub period_s: u32,

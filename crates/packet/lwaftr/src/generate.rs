@@ -14,7 +14,7 @@ use crate::table::{PortSets, Softwire};
 pub struct Plan {
     /// The first IPv4 address; the others follow it.
     pub ipv4: Ipv4Addr,
-    /// Number of IPv4 addresses.
+    /// Number of consecutive IPv4 addresses that the customers share.
     pub addresses: u32,
     /// The BR address of all softwires.
     pub br: Ipv6Addr,
@@ -24,7 +24,7 @@ pub struct Plan {
     pub psid_bits: u8,
 }
 
-/// Why a plan is invalid.
+/// Why no binding table or test packets can be generated from a [`Plan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {

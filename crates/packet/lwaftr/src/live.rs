@@ -40,7 +40,7 @@ pub enum Edit {
     Remove,
 }
 
-/// Why a part of the configuration cannot be shown or changed.
+/// Why no part of the configuration can be shown or changed as a request says.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {

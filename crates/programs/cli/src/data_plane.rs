@@ -8,7 +8,8 @@ use carina_graph::runner::{GraphRunner, RunnerError};
 
 use crate::failure::{Failure, failed, usage};
 
-/// Options of the pool, which holds the frames in memory.
+/// Options of the buffer pool, which holds the frames that the command forwards: its number of
+/// buffers, and their size.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct PoolArgs {
     /// Number of frames that the pool of buffers holds

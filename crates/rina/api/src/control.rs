@@ -346,9 +346,10 @@ pub struct VmCreate {
 pub struct VmInternet {
     /// Name of the proxy in the DIF of the VM.
     pub name: AppName,
-    /// The rules.
+    /// The hosts and ports that programs in the VM may reach, as the VM port's `internet` gives
+    /// them.
     pub rules: Vec<String>,
-    /// Connections to servers that were made.
+    /// Number of connections to servers that the proxy has made.
     pub connected: u64,
     /// Requests refused because their destination is outside the rules.
     pub outside_rules: u64,

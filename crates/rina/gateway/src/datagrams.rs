@@ -6,7 +6,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// What [`from_flow`] or [`to_flow`] has moved.
+/// The result of one call of [`from_flow`] or [`to_flow`]: how many SDUs or datagrams it read, and
+/// how many of them it dropped.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub count: u64,

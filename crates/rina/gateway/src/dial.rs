@@ -20,7 +20,7 @@ pub(crate) struct Dial<R> {
     pub retry_at: Option<Instant>,
 }
 
-/// State of an attempt to connect.
+/// State of a [`Dial`], an attempt to connect to a server.
 #[derive(Debug)]
 pub(crate) enum Progress {
     /// The connection is established.
@@ -32,12 +32,12 @@ pub(crate) enum Progress {
     Failed(Failed),
 }
 
-/// Why a connection cannot be made.
+/// Why a server did not accept a connection.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// The system's error.
+    /// The operating system's error, such as `ECONNREFUSED`.
     System(Errno),
-    /// No answer in time.
+    /// The server has not answered before [`Dial::until`].
     Silent,
 }
 

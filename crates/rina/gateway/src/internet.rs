@@ -19,41 +19,44 @@ use carina_wrap::rule::{Destinations, RuleError};
 
 use crate::error::GatewayError;
 
-/// A door from a DIF to the network of this host.
+/// Settings of an HTTP proxy that is registered as an application in a DIF, and through which the
+/// members of the DIF reach servers in the network of this host.
 #[derive(Debug, Clone)]
 pub struct Internet {
-    /// The name to register.
+    /// Application name to register; flows to it are clients of the proxy.
     pub name: AppName,
-    /// The DIF to register in; `None` for all.
+    /// The DIF in which to register the name; `None` for all DIFs.
     pub dif: Option<DifName>,
-    /// What may be reached.
+    /// The hosts and ports that clients may reach; all others are refused.
     pub rules: Vec<Destinations>,
-    /// Connections at a time.
+    /// Largest number of connections to servers at a time.
     pub connections_max: usize,
-    /// What has passed and what was refused.
+    /// Counts the connections that were made, and the requests that were refused, by reason.
     pub counters: Arc<InternetCounters>,
 }
 
-/// Counters of an [`Internet`].
+/// Counters of the proxy of an [`Internet`], since it was created.
 #[derive(Debug, Default)]
 pub struct InternetCounters {
     /// Connections to servers that were made.
     pub connected: AtomicU64,
-    /// Requests for a destination outside the rules.
+    /// Requests that were refused because the rules do not allow their destination.
     pub outside_rules: AtomicU64,
-    /// Requests that are no valid request to a proxy.
+    /// Requests that were refused because they are not valid requests to an HTTP proxy.
     pub malformed: AtomicU64,
-    /// Requests beyond the limit of connections, or of what the system gives a process.
+    /// Requests that were refused because there were too many connections, or because the system
+    /// gives this process no more sockets.
     pub over_limit: AtomicU64,
     /// Requests whose server is unknown, refuses or does not answer.
     pub unreachable: AtomicU64,
 }
 
 impl Internet {
-    /// A door with new counters. A rule is `HOST[:PORTS]`, as `www.example.com:80`, or `*`.
+    /// Makes the settings, with counters of 0 and the default limit of connections. A rule is
+    /// `HOST[:PORTS]`, such as `www.example.com:80`, or `*`.
     ///
     /// # Errors
-    /// A text is no rule.
+    /// One of the texts is not a rule.
     pub fn new(
         name: AppName,
         dif: Option<DifName>,

@@ -24,14 +24,14 @@ use crate::listener::Listener;
 use crate::refusals::Refusals;
 use crate::service::{Service, Watch};
 
-/// What a name server serves.
+/// Settings of a DNS server that answers questions about names of DIFs.
 #[derive(Debug)]
 pub struct NameServer {
-    /// Where it listens, by UDP and by TCP: `udp:HOST:PORT`.
+    /// The address on which the server listens, by UDP and by TCP: `udp:HOST:PORT`.
     pub listen: Endpoint,
-    /// The domains, the static names and the table.
+    /// The domains to serve, names with fixed addresses, and the table of addresses of other names.
     pub names: Names,
-    /// The node's `control.sock`.
+    /// Client of the node's `control.sock`, which the server asks for registered names.
     pub node: Client,
 }
 
@@ -98,7 +98,8 @@ impl NameService {
         })
     }
 
-    /// Where it listens.
+    /// The address on which the server listens; if the settings have port 0, with the port that the
+    /// kernel chose.
     pub(crate) fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }

@@ -9,8 +9,8 @@ use crate::endpoint::Endpoint;
 use crate::error::GatewayError;
 use crate::internet::Internet;
 
-/// Settings of a service that connects flows to an application name with a server outside of DIFs:
-/// the table `[[expose]]`.
+/// Settings of a service that registers an application name and connects each flow to it with a
+/// server outside of DIFs: the table `[[expose]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expose {
@@ -19,7 +19,7 @@ pub struct Expose {
     /// The DIF in which to register the name; `None` for all DIFs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<DifName>,
-    /// The address of the server.
+    /// The address of the server to which the gateway connects.
     pub to: Endpoint,
     /// Whether the gateway sends a header of the PROXY protocol, version 2, in front of each
     /// connection.
@@ -33,8 +33,8 @@ pub struct Expose {
     pub idle_ms: u64,
 }
 
-/// Settings of a service that connects connections to a socket with an application: the table
-/// `[[connect]]`.
+/// Settings of a service that listens on an address and allocates a flow to an application for each
+/// connection: the table `[[connect]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Connect {

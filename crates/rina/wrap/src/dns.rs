@@ -11,7 +11,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A question that was asked.
+/// A message of a DNS client, with the one question that it asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     id: u16,
@@ -27,32 +27,32 @@ pub struct Query {
 /// Why a message has no question to answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryError {
-    /// A response, or too short for a header: it is dropped.
+    /// The message is a response, or too short for a header: the server drops it.
     NoQuery,
-    /// It is answered with these bytes.
+    /// The message is malformed or not supported: the server answers with these bytes.
     Wrong(Vec<u8>),
 }
 
-/// What is known of a name.
+/// The result of looking up the name of a question, from which the server makes its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Records {
-    /// Its addresses; none for a name with names below it only.
+    /// The addresses of the name. The list is empty if only names below the name exist.
     Addresses(Vec<IpAddr>),
-    /// The name that an address stands for.
+    /// The name to which the address of the question belongs.
     Name(String),
     /// There is no such name in the domain.
     NoSuchName,
     /// The name is in none of the domains that are served.
     OtherDomain,
-    /// What is known cannot be read now.
+    /// The look-up failed for now, for example because the node does not answer.
     Failed,
 }
 
 impl Query {
-    /// Reads a message.
+    /// Parses a DNS message that a client sent.
     ///
     /// # Errors
-    /// It is no query, or one that is answered with an error.
+    /// The message is not a query, or a query that the server answers with an error.
     pub fn read(message: &[u8]) -> Result<Query, QueryError> {
         let header = message.get(..HEADER_BYTES).ok_or(QueryError::NoQuery)?;
         let number = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::name_table::is_host;
 
-/// Names with fixed addresses.
+/// Names of hosts with fixed addresses, as a file in the format of hosts(5) gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostsFile {
     addresses: BTreeMap<String, Vec<IpAddr>>,
@@ -50,12 +50,13 @@ impl HostsFile {
         std::fs::read_to_string(path)?.parse()
     }
 
-    /// The addresses of a host, by its name in lower case.
+    /// The addresses of a host, by its name in lower case; `None` if the file does not have the
+    /// name.
     pub fn addresses(&self, host: &str) -> Option<&[IpAddr]> {
         self.addresses.get(host).map(Vec::as_slice)
     }
 
-    /// The first name of an address.
+    /// The first name in the file that has this address; `None` if no name has it.
     pub fn name(&self, address: IpAddr) -> Option<&str> {
         self.names.get(&address).map(String::as_str)
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// How a program is linked.
+/// Whether a program uses the dynamic linker, and so can be given a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linkage {
     /// The dynamic linker starts the program and can load libraries into it.

@@ -11,7 +11,7 @@ use crate::hosts_file::HostsFile;
 use crate::name_table::{NameTable, NameTableError, is_host, number_of};
 use crate::rule::{Address, DOMAIN, Decision, Rule};
 
-/// A domain whose names are applications.
+/// A DNS domain whose names below it are names of applications.
 #[derive(Debug, Clone)]
 pub struct Zone {
     /// In lower case, without dots at its ends.
@@ -22,31 +22,32 @@ pub struct Zone {
 /// The applications that are registered in the DIFs of this system.
 #[derive(Debug, Clone, Default)]
 pub struct Registered {
-    /// Their names, with the DIFs of each.
+    /// The names of the applications, with the DIFs in which each is registered.
     pub names: BTreeMap<AppName, BTreeSet<DifName>>,
     /// Ports at the ends of names, as 80 of `web:80`.
     ports: BTreeSet<u16>,
-    /// No DIF has names that are not among these: all its members know all registrations.
+    /// Whether the list has all names of all DIFs: true if every member of each DIF knows all
+    /// registrations.
     pub is_complete: bool,
 }
 
-/// What is known of names of hosts.
+/// Which names of hosts are served, and where their addresses come from.
 #[derive(Debug)]
 pub struct Names {
-    /// The domains that are served.
+    /// The domains whose names are names of applications.
     pub zones: Vec<Zone>,
-    /// Names with fixed addresses.
+    /// Further names, each with fixed addresses.
     pub hosts: HostsFile,
-    /// The table that gives other names their addresses.
+    /// The table that gives each name of `zones` an address.
     pub table: NameTable,
 }
 
 impl Zone {
-    /// The names below a domain. `web.dif.internal` is the application `web:PORT` or `web`; in
+    /// Makes the zone of a domain. `web.dif.internal` is the application `web:PORT` or `web`; in
     /// other domains the domain is a part of the application's name: `web.vm` is `web.vm:PORT`.
     ///
     /// # Errors
-    /// It is not a name of a domain.
+    /// `domain` is not a domain name.
     pub fn new(domain: &str) -> Result<Zone, NameTableError> {
         let domain = domain.trim_matches('.').to_ascii_lowercase();
         let wrong = || NameTableError::Name(domain.clone());

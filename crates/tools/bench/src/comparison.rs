@@ -25,7 +25,7 @@ pub struct System {
     pub transport: TransportSpec,
 }
 
-/// What carries the SDUs of a measured system.
+/// The transport that carries the SDUs of a measured system.
 #[derive(Debug, Clone)]
 pub enum TransportSpec {
     /// A flow. With a DIF, over that DIF, if several lead to the server.
@@ -85,7 +85,7 @@ pub type Case = (&'static str, Direction);
 /// Which systems to compare, in which cases, at which SDU sizes, and how often.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// Cases to measure.
+    /// The cases in which all systems are measured.
     pub cases: Vec<Case>,
     /// The systems, measured one right after the other.
     pub systems: Vec<System>,

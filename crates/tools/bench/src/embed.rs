@@ -20,11 +20,11 @@ use crate::error::Result;
 /// Which substrates and arrival rates, which embedders, and how many seeds to measure.
 #[derive(Debug, Clone)]
 pub struct EmbedOptions {
-    /// Cases to measure.
+    /// The substrates and arrival rates with which every embedder is measured.
     pub settings: Vec<Setting>,
-    /// The systems to measure, from [`SYSTEMS`].
+    /// The embedders to measure, from [`SYSTEMS`].
     pub systems: Vec<System>,
-    /// Number of seeds for each case, from 1.
+    /// Number of seeds for each case: the seeds are 1 to this number.
     pub seeds: u64,
     /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,

@@ -57,9 +57,9 @@ pub struct HvOptions {
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
-    /// SDU sizes in bytes.
+    /// SDU sizes in bytes at which each case is measured.
     pub sizes: Vec<u64>,
-    /// The cases to measure.
+    /// The cases in which all systems are measured.
     pub cases: Vec<Case>,
     /// Names of the systems to measure, from [`SYSTEMS`](crate::vm_and_host::SYSTEMS).
     pub systems: Vec<&'static str>,

@@ -38,7 +38,7 @@ use crate::failures::Failures;
 
 /// Which networks to make, how often, and where their files go.
 pub struct InstantiateOptions<'a> {
-    /// The networks to make.
+    /// The networks to make: for each, its size, how its VMs start, and how its hosts are chosen.
     pub cases: Vec<Case>,
     /// Number of times that each network is made and measured.
     pub runs: usize,

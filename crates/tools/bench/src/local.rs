@@ -30,7 +30,7 @@ pub struct LocalOptions {
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
-    /// SDU sizes in bytes.
+    /// SDU sizes in bytes at which each system is measured.
     pub sizes: Vec<u64>,
     /// The systems whose processes are pinned.
     pub pin: Pin,

@@ -7,7 +7,7 @@ use crate::failures::Failures;
 /// The measurements to make: cases, sizes, duration and number of runs.
 #[derive(Debug, Clone)]
 pub struct Options<Case> {
-    /// Cases to measure.
+    /// The cases of the benchmark that are measured, each at all sizes.
     pub cases: Vec<Case>,
     /// Number of runs of each measurement.
     pub runs: usize,

@@ -79,7 +79,7 @@ pub const TABLES: [(&str, Metric, &str); 2 * CASES.len()] = {
 /// Which events to measure, and how often.
 #[derive(Debug, Clone)]
 pub struct RestartOptions {
-    /// Cases to measure.
+    /// The events (restarts and migrations) whose pauses are measured.
     pub cases: Vec<Case>,
     /// Number of runs of each measurement.
     pub runs: usize,

@@ -102,15 +102,15 @@ pub struct Row {
     pub system: String,
     /// What was measured.
     pub metric: Metric,
-    /// The median of the runs.
+    /// The median of the runs, in the unit of `metric`.
     pub median: f64,
-    /// The lowest value of the runs.
+    /// The lowest value of the runs, in the unit of `metric`.
     pub low: f64,
-    /// The highest value of the runs.
+    /// The highest value of the runs, in the unit of `metric`.
     pub high: f64,
-    /// The mean of the runs.
+    /// The mean of the runs, in the unit of `metric`.
     pub mean: f64,
-    /// Half the width of the 95 % confidence interval of the mean.
+    /// Half the width of the 95 % confidence interval of the mean, in the unit of `metric`.
     pub ci95: f64,
     /// The sample standard deviation.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -45,9 +45,9 @@ pub struct Report {
     /// Virtual time from the first start until every member of every DIF has a route to every
     /// other of its DIF, in ns.
     pub converged_ns: u64,
-    /// PDUs on cables until convergence.
+    /// Number of PDUs that all IPCPs put on cables until convergence.
     pub messages: u64,
-    /// Bytes in those PDUs.
+    /// Total bytes of the PDUs that `messages` counts.
     pub bytes: u64,
     /// RIB objects of all IPCPs of each system, sorted.
     pub objects: Vec<u64>,
@@ -79,7 +79,7 @@ pub enum ScaleError {
     Rib(RibError),
     /// The time limit passed before each member knew all others.
     NoConvergence,
-    /// A region has only one system.
+    /// A region has only one system, so no cable of it can be cut.
     NoCables,
 }
 

@@ -106,7 +106,7 @@ pub struct Outcome {
     pub cuts: u64,
     /// Times that a store did not answer for a while.
     pub stores_away: u64,
-    /// Messages that were sent.
+    /// Messages that parties and agents have sent to each other.
     pub messages: u64,
 }
 

@@ -8,19 +8,20 @@ use crate::substrate::Host;
 /// A node of a virtual network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Processor capacity that it needs.
+    /// Processor capacity that the node needs, in the unit of the substrate's hosts.
     pub cpu: u64,
-    /// Memory that it needs.
+    /// Memory that the node needs, in the unit of the substrate's hosts.
     pub memory: u64,
-    /// Physical network cards that it needs.
+    /// Number of physical network cards that the node needs for itself.
     pub nics: u64,
-    /// Allowed locations; anywhere if empty.
+    /// Locations where the node may be placed; if the list is empty, anywhere.
     pub locations: Vec<Location>,
-    /// Labels that its host must have.
+    /// Labels that a host must have to carry the node.
     pub labels: Vec<Label>,
-    /// Nodes that must not share its host. It suffices that one node of a pair names the other.
+    /// Nodes that must not share a host with this node. It suffices that one node of a pair names
+    /// the other.
     pub apart_from: Vec<NodeId>,
-    /// Hosts that it must not be placed on, even if they suit it otherwise.
+    /// Hosts that must not carry the node, even if they suit it otherwise.
     pub barred: Vec<HostId>,
 }
 
@@ -45,7 +46,7 @@ pub struct VirtualLink {
     pub ends: [NodeId; 2],
     /// Rate, in the unit of the substrate's links.
     pub rate: u64,
-    /// Largest delay of the path.
+    /// Largest sum of the delays along the path of the link; `None` for any delay.
     pub delay_max: Option<Duration>,
 }
 

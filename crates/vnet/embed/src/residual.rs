@@ -22,11 +22,11 @@ pub struct Residual {
 /// An amount of each resource of a host: what the host has, has free, or a node needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
-    /// Processor capacity.
+    /// Processor capacity, in the unit of the substrate's hosts.
     pub cpu: u64,
-    /// Memory.
+    /// Memory, in the unit of the substrate's hosts.
     pub memory: u64,
-    /// Physical network cards.
+    /// Number of physical network cards.
     pub nics: u64,
 }
 

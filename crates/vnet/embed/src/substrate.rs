@@ -11,7 +11,7 @@ pub struct Host {
     pub cpu: u64,
     /// Memory, in any unit that all hosts and requests share.
     pub memory: u64,
-    /// Physical network cards that nodes can have exclusively.
+    /// Number of physical network cards that nodes can have exclusively.
     pub nics: u64,
     /// Location of the host.
     pub location: Location,

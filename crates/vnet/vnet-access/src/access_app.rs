@@ -45,7 +45,7 @@ use crate::tunnel::DATAGRAM_MAX;
 /// users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessConfig {
-    /// Private key of the tunnels.
+    /// The access point's private key, for its tunnels to all users.
     pub key: PrivateKey,
     /// Address and UDP port to listen on.
     pub listen: SocketAddr,
@@ -53,11 +53,11 @@ pub struct AccessConfig {
     pub netns: Option<PathBuf>,
     /// IPv4 address of the access point on the link.
     pub address: Ipv4Addr,
-    /// MAC address of the access point.
+    /// MAC address of the access point on the link to its node.
     pub mac: MacText,
-    /// MAC address of the node.
+    /// MAC address of the node on that link.
     pub node_mac: MacText,
-    /// Bytes of the largest IP packet.
+    /// Length of the largest IP packet that the link carries, in bytes.
     pub mtu: u16,
     /// The desk that receives requests and provides orders.
     pub desk: Desk,

@@ -39,20 +39,20 @@ struct State {
 pub struct Asked {
     /// Index of the session to which the answer is sent.
     pub index: u32,
-    /// Address from which the request came.
+    /// IP address, outside the tunnel, from which the request came.
     pub from: IpAddr,
-    /// Key of the user's system.
+    /// Public key of the user's system that sent the request.
     pub key: PublicKey,
-    /// The request.
+    /// The request that the user's system sent, such as joining with a token.
     pub request: Request,
 }
 
-/// Answers and unsolicited messages to users.
+/// Messages to send to users: answers to their requests, and unsolicited messages.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
-    /// Answers, by session index.
+    /// Answers, each with the index of the session whose request it answers.
     pub replies: Vec<(u32, Reply)>,
-    /// Unsolicited messages, by key of the user's system.
+    /// Unsolicited messages, each with the key of the user's system that gets it.
     pub news: Vec<(PublicKey, Reply)>,
 }
 

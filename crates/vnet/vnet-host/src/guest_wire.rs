@@ -37,13 +37,13 @@ pub trait GuestCaller: Send + Sync + std::fmt::Debug {
     fn call(&self, host: &str, at: &str) -> io::Result<Box<dyn GuestWire>>;
 }
 
-/// The first message: which node is sent.
+/// The first message of the source host: which node it will send, and with which hardware.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
-    /// The network's uid at the provider.
+    /// Uid of the node's network, which the provider has assigned.
     pub vnet: VnetId,
-    /// Number of the move.
+    /// Random number of the move, which the provider has given to both hosts.
     pub number: u64,
     /// Name of the node.
     pub node: String,
@@ -57,7 +57,7 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sent {
-    /// How long the guest was paused until then, µs.
+    /// Time from pausing the guest until this message, µs.
     pub stood_us: u64,
 }
 

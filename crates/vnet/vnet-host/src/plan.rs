@@ -19,7 +19,8 @@ use crate::nics;
 use crate::remains::EndedNode;
 use crate::steps::Steps;
 
-/// What making or changing a network would do.
+/// The steps with which this host would make or change a network, computed without carrying them
+/// out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -35,7 +36,7 @@ pub struct Plan {
     pub steps: Vec<PlannedStep>,
 }
 
-/// One step of a plan.
+/// One step of a [`Plan`]: what happens to one node or link, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedStep {
@@ -53,9 +54,9 @@ pub struct PlannedStep {
 pub enum Action {
     /// Make the node or link.
     Add,
-    /// Change it while it runs.
+    /// Change the node or link while it runs.
     Change,
-    /// Remove it and make it again.
+    /// Remove the node or link, and make it again.
     Replace,
     /// Remove the node or link.
     Remove,

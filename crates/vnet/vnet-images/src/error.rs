@@ -21,7 +21,7 @@ pub enum ImageError {
     Refused {
         /// Name of the image.
         name: String,
-        /// Why not.
+        /// Why the store refuses the image.
         reason: String,
     },
     /// The image cannot be removed, because a node's disk is based on it.

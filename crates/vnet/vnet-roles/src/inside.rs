@@ -257,7 +257,7 @@ pub enum Ask {
 pub struct Wanted {
     /// Uid of the network that the request is about.
     pub vnet: VnetId,
-    /// What a host has to do.
+    /// The request that the host carries out.
     pub ask: Ask,
     /// On whose behalf: the operator, followed by each role that has forwarded the request.
     pub who: Vec<String>,

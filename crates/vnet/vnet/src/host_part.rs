@@ -131,7 +131,7 @@ pub struct LinkPart {
     pub rate: Rate,
     /// The end on this host; if both ends are on this host, the first one.
     pub near: EndPart,
-    /// Where the other end is.
+    /// The other end: on this host, on another host, at end users, or at a physical card.
     pub far: Far,
 }
 

@@ -85,7 +85,7 @@ pub enum FromVnp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Standing {
-    /// The conditions that hold.
+    /// The conditions that the network meets now.
     pub holds: BTreeSet<Condition>,
     /// Why the first missing condition does not hold; `None` if all conditions hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,11 +130,11 @@ pub struct Reason {
 /// The kind of reason why something is not as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ReasonCode {
-    /// Resources do not suffice.
+    /// The free resources do not suffice.
     Insufficient,
-    /// No resources could satisfy the request.
+    /// Even with all resources free, the request could not be satisfied.
     Impossible,
-    /// The request waits for resources.
+    /// The request waits until resources become free.
     Queued,
     /// A role that has to take part does not answer.
     Unreachable,
@@ -275,7 +275,7 @@ pub struct PartStatus {
 pub struct PartRequest {
     /// Name of the network.
     pub name: String,
-    /// The nodes.
+    /// The nodes that the provider is asked to make.
     pub nodes: Vec<PartNode>,
     /// The links, or those pieces of links that lie within this provider.
     pub links: Vec<PartLink>,
@@ -312,7 +312,7 @@ pub struct PartLink {
     pub carrier: Carrier,
     /// Rate in each direction.
     pub rate: Rate,
-    /// Largest delay of this piece, µs.
+    /// Largest delay of this piece, µs; `None` for any delay.
     pub delay_max_us: Option<u64>,
     /// The two ends of this piece.
     pub ends: [PartEnd; 2],
@@ -334,7 +334,7 @@ pub enum PartEnd {
 pub struct TunnelEnd {
     /// Name of the host where the tunnel ends.
     pub host: String,
-    /// The host's address for this tunnel.
+    /// IPv4 address of the host that this tunnel uses.
     pub address: Ipv4Addr,
     /// The tag of the tunnel: GRE key or VXLAN VNI.
     pub tag: u32,

@@ -257,7 +257,7 @@ pub struct TestReport {
     pub test: String,
     /// Whether the test passed.
     pub holds: bool,
-    /// What the test measured.
+    /// What the test measured, or why it failed, as text.
     pub seen: String,
 }
 
@@ -361,7 +361,7 @@ pub struct SaveReport {
     pub machines: std::collections::BTreeMap<String, u64>,
     /// Namespaces: only their description in the document is saved, not what ran in them.
     pub namespaces: Vec<String>,
-    /// How long the machines were paused, ms.
+    /// Time for which the machines were paused while their state was saved, ms.
     pub stood_still_ms: f64,
 }
 

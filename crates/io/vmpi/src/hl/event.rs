@@ -13,7 +13,7 @@ pub enum Event {
     Up {
         /// The peer's name.
         peer: String,
-        /// The smaller of both sides' limits.
+        /// What each side may send on the link.
         limits: Limits,
     },
     /// The link is down, and every channel has ended. An [`Event::Closed`] precedes this event for
@@ -68,7 +68,7 @@ pub enum Event {
         /// Why the channel ended.
         reason: CloseReason,
     },
-    /// The peer raised this side's sending limit on a channel.
+    /// The peer raised this side's sending limit on a channel: the owner may send more there.
     Credit {
         /// The channel.
         channel: Channel,

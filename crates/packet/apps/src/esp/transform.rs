@@ -68,7 +68,7 @@ pub struct Sender {
     pub(super) first_iv: u64,
 }
 
-/// Why a packet could not be protected.
+/// Why the sender cannot protect a packet with ESP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprotected {
     /// The frame is not an IP packet.
@@ -166,7 +166,7 @@ pub struct Receiver {
     pub(super) copy: Vec<u8>,
 }
 
-/// Why a packet is refused.
+/// Why the receiver of ESP packets discards one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The packet is not ESP over IP.

@@ -34,7 +34,7 @@ pub enum Version {
     V6,
 }
 
-/// What is measured of one packet.
+/// The properties of one packet that a flow record sums up: its flow, length and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// The flow that the packet belongs to.
@@ -46,7 +46,7 @@ pub struct Packet {
     pub tcp_flags: u16,
 }
 
-/// Why a frame is not measured.
+/// Why the app `ipfix` does not count a frame in a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unmeasured {
     /// The frame has no IP packet.

@@ -17,7 +17,7 @@ pub struct Table4 {
     blocks: Vec<[u16; 256]>,
 }
 
-/// Why a table cannot be built.
+/// Why no routing table for IPv4 can be built from a list of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Table4Error {

@@ -28,7 +28,7 @@ struct Node {
     first_leaf: u32,
 }
 
-/// Why a table cannot be built.
+/// Why no routing table for IPv6 can be built from a list of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Table6Error {

@@ -23,7 +23,7 @@ pub struct TraceRequest {
     pub links: Vec<String>,
 }
 
-/// Why a request is refused.
+/// Why the process of a graph refuses to copy the frames that a reader requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {

@@ -16,7 +16,7 @@ pub struct TraceStream {
     socket: UnixStream,
 }
 
-/// Why a trace cannot begin.
+/// Why no frames of a graph's links can be copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {

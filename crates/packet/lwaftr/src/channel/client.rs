@@ -13,7 +13,7 @@ pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// Why a request failed.
+/// Why a running AFTR did not carry out a request, or was not reached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {

@@ -45,7 +45,7 @@ pub struct Synthesis {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mix(Vec<usize>);
 
-/// Why packets cannot be made or read.
+/// Why a load generator has no packets to send: invalid options, or an unusable capture file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketsError {

@@ -34,7 +34,7 @@ impl<T> At<T> {
     }
 }
 
-/// Why a file is refused.
+/// Why a file of ports is refused: the line, and what is wrong on it.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct FileError {

@@ -106,7 +106,7 @@ pub(crate) enum BenchCommand {
     #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
         carina bench flows --flows 1000 --askers 1 --runs 5")]
     Flows(FlowsArgs),
-    /// Server of `carina bench flows`
+    /// Server of `carina bench flows`: register a name, and accept and hold all flows to it
     #[command(hide = true)]
     FlowsHolder {
         /// Application name to register
@@ -124,7 +124,7 @@ pub(crate) enum BenchCommand {
     /// measurement as a line of JSON
     #[command(hide = true)]
     Client {
-        /// Request in JSON
+        /// Measurements to make, as one JSON object; carina bench paper writes it
         request: String,
     },
 }

@@ -69,7 +69,8 @@ pub(crate) enum NfvCommand {
     Demo(demo::DemoArgs),
 }
 
-/// Options that name a file of ports, and say what applies where the file specifies nothing.
+/// Options that name a file of ports, and the defaults for the uplink and the sockets that the file
+/// does not name.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Source {
     /// File of the ports: TOML, or a Lua table as for snabbnfv

@@ -13,7 +13,8 @@ use crate::commands::dissect::Show;
 use crate::failure::{Attempt, Failure, failed};
 use crate::report::print_bytes;
 
-/// Options of commands that copy packets.
+/// Options of `carina capture`, `carina trace` and `carina vnet capture`: where to write the
+/// packets, and when to stop.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OutputArgs {
     /// Write the packets to this file in pcapng format; `-` writes to standard output [default:

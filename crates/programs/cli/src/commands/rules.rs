@@ -21,7 +21,8 @@ pub(super) fn check(rules: &[Rule]) -> Result<(), Failure> {
     }
 }
 
-/// What becomes a flow without `--rule`.
+/// The rule of `carina wrap` and `carina proxy` without `--rule`: names below `dif.internal` become
+/// flows.
 pub(super) fn default_rule() -> Result<Rule, Failure> {
     DEFAULT_RULE
         .parse::<Rule>()

@@ -107,7 +107,8 @@ pub(crate) struct SoakArgs {
     overrides: WantedArgs,
 }
 
-/// Options that override what the seed would draw.
+/// Options that replace properties of a scenario which its seed would draw: members, faults and
+/// dialect.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct WantedArgs {
     /// Number of members of the DIF [default: drawn from the seed]

@@ -96,7 +96,8 @@ pub(crate) enum VmCommand {
     },
 }
 
-/// Options of a VM's port in the node.
+/// Options of a VM's port in the node: the DIF, the shared memory, and the device between VM and
+/// host.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct PortArgs {
     /// Name of the DIF between host and VM [default: hv.NAME]

@@ -2,15 +2,16 @@
 
 use thiserror::Error;
 
-/// How much of a request's body is still to come.
+/// How many bytes of an HTTP request's body the client still has to send, or in which coding it
+/// sends them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// This many bytes.
+    /// The body ends after this number of further bytes.
     Length(u64),
     Chunked(Chunks),
 }
 
-/// The chunked transfer coding.
+/// A parser of the chunked transfer coding, which finds the end of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunks {
     state: Chunk,

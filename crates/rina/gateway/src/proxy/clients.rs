@@ -13,7 +13,8 @@ use crate::error::GatewayError;
 use crate::listener::Listener;
 use crate::service::Watch;
 
-/// Where clients come from, watched under one item of the service.
+/// The source of a proxy's clients: a listening socket or a registered name. The service watches it
+/// under the number `item`.
 pub(crate) struct Clients {
     source: Source,
     watch: Watch,
@@ -27,25 +28,25 @@ enum Source {
     Flows(AppName, Registration),
 }
 
-/// The next client, if there is one.
+/// The result of looking for the next client; does not wait.
 pub(crate) enum Arrival {
-    /// A connected stream socket.
+    /// A client has connected; this is its stream socket.
     Client(OwnedFd),
     /// A client was refused, because there are too many.
     OverLimit(String),
-    /// A client was lost.
+    /// A client could not be accepted, for this reason.
     Failed(String),
-    /// No client waits.
+    /// No client waits to be accepted.
     None,
 }
 
 impl Clients {
-    /// Clients that connect to an address.
+    /// Listens on an address for clients that connect to it.
     pub(crate) fn listen(at: &Endpoint, watch: Watch, item: u32) -> Result<Clients, GatewayError> {
         Clients::new(Source::Socket(Listener::bind(at)?), watch, item)
     }
 
-    /// Clients that ask for flows to a name.
+    /// Registers a name for clients that request flows to it.
     pub(crate) fn register(
         node: &Node,
         name: &AppName,

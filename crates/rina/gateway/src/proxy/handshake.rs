@@ -7,37 +7,40 @@ use crate::proxy::refusal::Refusal;
 use crate::proxy::settings::Protocol;
 use crate::proxy::socks::{self, Socks5, Step};
 
-/// The protocol of a client, and what has been read of it.
+/// The conversation in which a client names its destination: the client's protocol, and how much of
+/// the conversation has taken place.
 #[derive(Debug)]
 pub(crate) enum Handshake {
-    /// The first byte of the client will tell.
+    /// The client's first byte will select the protocol.
     Either,
     Socks5(Socks5),
     Http,
 }
 
-/// What a client's bytes mean.
+/// What the proxy must do after it has read bytes of a client.
 #[derive(Debug)]
 pub(crate) enum Heard {
-    /// More bytes are needed.
+    /// Read more bytes: the client's message is incomplete.
     More,
-    /// Send this, then continue.
+    /// Send these bytes to the client, then read more.
     Send(Vec<u8>),
-    /// The client wants a connection.
+    /// Make the connection that the client requests.
     Asked(Asked),
-    /// Send `answer`, then close.
+    /// Send `answer` to the client, close the connection, and log `why`.
     Wrong { answer: Vec<u8>, why: String },
 }
 
-/// The connection that a client wants.
+/// A client's request for a connection to a server.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub to: Destination,
-    /// What the client is sent when the connection is made.
+    /// Bytes to send to the client when the connection to the server is established.
     pub established: Vec<u8>,
-    /// What the server is sent first.
+    /// Bytes to send to the server before those of the client: the head of a forwarded HTTP
+    /// request.
     pub head: Vec<u8>,
-    /// The end of what the client may send to this server; `None` if nothing ends it.
+    /// The body of a forwarded HTTP request: the server gets the client's bytes up to its end.
+    /// `None` for CONNECT and SOCKS, where all bytes are for the server.
     pub body: Option<Body>,
 }
 
@@ -98,7 +101,8 @@ impl Handshake {
         }
     }
 
-    /// What the client is sent when the connection cannot be made.
+    /// The bytes to send to the client when the connection to the server cannot be made, in the
+    /// client's protocol. Empty if the client has sent nothing.
     pub(crate) fn refuse(&self, refusal: &Refusal) -> Vec<u8> {
         match self {
             // Such a client has asked for nothing.

@@ -12,21 +12,21 @@ use thiserror::Error;
 use crate::proxy::body::{Body, is_text};
 use crate::proxy::destination::Destination;
 
-/// A request that has arrived.
+/// A complete head of an HTTP request, parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HttpRequest {
-    /// CONNECT: bytes in both directions.
+    /// CONNECT: the proxy connects to the destination and copies bytes in both directions.
     Tunnel(Destination),
-    /// A request to forward.
+    /// A request in absolute form, which the proxy forwards to the server that it names.
     Forward {
         to: Destination,
-        /// The head as the server gets it.
+        /// The head of the request as the proxy sends it to the server.
         head: Vec<u8>,
         body: Body,
     },
 }
 
-/// Why a request is not served.
+/// Why the proxy answers an HTTP request with an error.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub(crate) enum HttpError {
     #[error("the head of the request is longer than {HEAD_BYTES_MAX} bytes")]

@@ -8,17 +8,17 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use carina_sys::EventFd;
 
-/// Look-ups under way, and those that wait for a thread.
+/// The look-ups of host names that threads carry out now, and those that wait for a thread.
 pub(crate) struct LookUps {
     sender: Sender<Found>,
     receiver: Receiver<Found>,
-    /// Signalled for each result.
+    /// Signalled when a look-up has a result: the service then calls [`LookUps::take`].
     pub wake: Arc<EventFd>,
     running: usize,
     waiting: VecDeque<(u32, String)>,
 }
 
-/// The result of a look-up.
+/// The result of looking up the addresses of a host name.
 pub(crate) struct Found {
     /// The number that the caller gave the look-up.
     pub session: u32,
@@ -37,13 +37,14 @@ impl LookUps {
         })
     }
 
-    /// Looks a name up.
+    /// Starts to look up the addresses of `host`, or queues the look-up if all threads are busy.
+    /// Returns at once; [`LookUps::take`] returns the result with the number `session`.
     pub(crate) fn start(&mut self, session: u32, host: &str) {
         self.waiting.push_back((session, host.to_owned()));
         self.start_waiting();
     }
 
-    /// The results that have arrived.
+    /// Removes and returns the results that have arrived; does not wait.
     pub(crate) fn take(&mut self) -> Vec<Found> {
         self.wake.drain();
         let found: Vec<Found> = self.receiver.try_iter().collect();
@@ -52,7 +53,8 @@ impl LookUps {
         found
     }
 
-    /// A client has gone: its look-up does not start any more.
+    /// Removes the waiting look-up of a session whose client has disconnected. A look-up that a
+    /// thread has started continues.
     pub(crate) fn forget(&mut self, session: u32) {
         self.waiting.retain(|(waiting, _)| *waiting != session);
     }

@@ -7,19 +7,19 @@ use rustix::io::Errno;
 use crate::dial::words;
 use crate::proxy::socks;
 
-/// Why a connection is not made, for the client.
+/// Why the proxy does not make a connection, for its answer to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub cause: Cause,
     pub text: String,
 }
 
-/// The kind of a refusal.
+/// The kind of a refusal, which selects the code of the answer in SOCKS and in HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The rules of the proxy forbid it.
+    /// The rules of the proxy do not allow the destination.
     OutsideRules,
-    /// The node's access rules or the system forbid it.
+    /// The node's access rules or the operating system forbid the connection.
     Forbidden,
     /// The name is unknown, or the host cannot be reached.
     Unreachable,
@@ -27,9 +27,9 @@ pub(crate) enum Cause {
     NetworkDown,
     /// No application is registered under the name, or the server refuses.
     Refused,
-    /// No answer in time.
+    /// The node or the server did not answer in time.
     TimedOut,
-    /// A limit has been reached.
+    /// There are too many connections, or the node's limit of flows is reached.
     Busy,
 }
 
@@ -39,7 +39,7 @@ impl Refusal {
         Refusal { cause, text }
     }
 
-    /// The node's refusal of a flow.
+    /// Converts the error with which the node refused a flow.
     pub(crate) fn of_node(error: &Error) -> Refusal {
         let cause = match error {
             Error::Refused(body) => match body.code {

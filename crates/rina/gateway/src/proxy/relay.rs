@@ -11,32 +11,36 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use crate::connection::reset;
 use crate::proxy::body::Body;
 
-/// The two sockets of a connection.
+/// An established connection: copies bytes between the client's socket and the server's, in both
+/// directions.
 #[derive(Debug)]
 pub(crate) struct Relay {
     client: OwnedFd,
     server: OwnedFd,
     up: Direction,
     down: Direction,
-    /// The end of what the client may send to this server.
+    /// The body of a forwarded HTTP request, behind whose end the client's bytes are not copied;
+    /// `None` if all bytes are.
     body: Option<Body>,
 }
 
-/// How a turn of a relay has ended.
+/// The result of one turn of a [`Relay`], which copies a limited number of bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Both directions wait for their sockets.
+    /// Neither direction can continue before a socket becomes readable or writable.
     Waiting,
     /// There is more to do now; other connections run first.
     Busy,
-    /// The connection has ended.
+    /// The connection has ended: both directions have, the server has answered a forwarded request,
+    /// or a socket failed.
     Ended,
 }
 
 /// One direction.
 #[derive(Debug)]
 struct Direction {
-    /// What has been read and not yet written; memory only while there is some.
+    /// Bytes that were read from one socket and not yet written to the other. Takes memory only
+    /// while there are such bytes.
     unsent: Vec<u8>,
     state: State,
 }

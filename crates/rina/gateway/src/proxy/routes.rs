@@ -9,31 +9,31 @@ use carina_wrap::rule::{Address, Decision, Direction, Rule};
 use crate::proxy::destination::{Destination, Host};
 use crate::proxy::refusal::{Cause, Refusal};
 
-/// What decides on the destinations of clients.
+/// Decides how the proxy reaches the destinations that clients name.
 pub(crate) trait Policy {
-    /// The outcome for a destination.
+    /// Decides how to reach a destination.
     ///
     /// # Errors
-    /// No rule allows it.
+    /// No rule allows the destination.
     fn of(&self, to: &Destination) -> Result<Route, Refusal>;
 
-    /// The outcome for a destination whose host has these addresses.
+    /// Decides how to reach a destination whose host has these addresses.
     ///
     /// # Errors
     /// No rule allows any of the addresses.
     fn of_addresses(&self, to: &Destination, addresses: &[IpAddr]) -> Result<Route, Refusal>;
 }
 
-/// The rules of a proxy.
+/// A [`Policy`] made of the rules of a proxy: the first rule that fits a destination decides.
 #[derive(Debug)]
 pub(crate) struct Routes {
     rules: Vec<Rule>,
     names: NameTable,
-    /// Destinations that no rule fits are reached by TCP.
+    /// Whether the proxy reaches destinations that no rule fits by TCP. If false, it refuses them.
     pass: bool,
 }
 
-/// The outcome for a destination.
+/// How the proxy reaches a destination: by a flow, by TCP, or by a decision after a look-up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Flow {
@@ -42,7 +42,7 @@ pub(crate) enum Route {
     },
     /// A TCP connection to the first of these addresses that accepts one.
     Tcp(Vec<SocketAddr>),
-    /// Only its address can decide: look the name up, then call [`Policy::of_addresses`].
+    /// The rules need the host's addresses: look them up, then call [`Policy::of_addresses`].
     LookUp,
 }
 

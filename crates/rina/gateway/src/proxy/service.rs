@@ -29,34 +29,35 @@ use crate::proxy::settings::Protocol;
 use crate::refusals::Refusals;
 use crate::service::{Service, Watch};
 
-/// Clients that name their destinations, and their connections.
+/// A running proxy: accepts clients, makes the connections that they request, and copies bytes.
 pub(crate) struct ProxyService {
     clients: Clients,
-    /// What the clients speak; the first byte of each tells if this is `None`.
+    /// The protocol of all clients. `None`: the first byte of each client selects its protocol.
     protocol: Option<Protocol>,
     policy: Box<dyn Policy>,
     connections_max: usize,
     counters: Arc<InternetCounters>,
     node: Node,
-    /// The application that asks for flows.
+    /// Application name under which the proxy requests flows.
     local: AppName,
     watch: Watch,
     look_ups: LookUps,
-    /// Connections that are being made, or refused.
+    /// Clients whose connections are not established yet, or are being refused, by number.
     sessions: BTreeMap<u32, Session>,
-    /// Connections that are made.
+    /// Established connections, by the number that the session had.
     relays: BTreeMap<u32, Relay>,
     last_session: u32,
-    /// Sessions that have asked the node.
+    /// Number of sessions that wait for the node's answer to a request for a flow.
     asking: usize,
-    /// Sessions that will ask the node; some of them may have gone.
+    /// Numbers of the sessions that will request a flow, in order. The clients of some of them may
+    /// have disconnected.
     queue: VecDeque<u32>,
     buffer: Vec<u8>,
     refusals: Refusals,
 }
 
 impl ProxyService {
-    /// Where it listens; `None` where its clients ask for flows.
+    /// The address on which the proxy listens; `None` if its clients come over flows.
     pub(crate) fn endpoint(&self) -> Option<Endpoint> {
         self.clients.endpoint().cloned()
     }

@@ -12,57 +12,61 @@ use crate::dial::Dial;
 use crate::proxy::handshake::{Asked, Handshake, Heard};
 use crate::proxy::relay::Relay;
 
-/// A connection of a client.
+/// A client of a proxy whose connection to a server is not established yet.
 pub(crate) struct Session {
     pub state: State,
-    /// When the state ends if nothing happens.
+    /// Time at which the session ends if its state has not changed; `None` for no limit.
     pub until: Option<Instant>,
 }
 
-/// How far a connection is.
+/// The step in which a session is, from reading the request to connecting or refusing.
 pub(crate) enum State {
-    /// The client says where it wants to go.
+    /// The proxy reads the request, in which the client names its destination.
     Reading {
         client: OwnedFd,
         handshake: Handshake,
         input: Vec<u8>,
     },
-    /// The system looks the host up.
+    /// A thread looks up the addresses of the destination.
     LookingUp(Pending),
-    /// Its flow may be asked for when others have their answers.
+    /// The session waits to request a flow, because too many other sessions wait for the node's
+    /// answer.
     Queued(Pending, Wanted),
-    /// The node was asked for a flow.
+    /// The session has requested a flow, and the node has not answered.
     Asking(Pending, StreamAllocation),
-    /// A TCP connection is being made; the other addresses are tried next, last one first.
+    /// The proxy connects by TCP to one address. If this fails, it tries the other addresses of the
+    /// list, the last one first.
     Dialing(Pending, Dial<()>, Vec<SocketAddr>),
-    /// The client was sent a refusal, and may read it.
+    /// The proxy has sent a refusal, and leaves the socket open for a while so that the client can
+    /// read it.
     Closing(OwnedFd),
 }
 
-/// A flow that is wanted.
+/// The flow that a session will request: name of the application, and DIF if a rule names one.
 pub(crate) struct Wanted {
     pub dif: Option<carina_api::DifName>,
     pub name: carina_api::AppName,
 }
 
-/// A client that waits for its connection.
+/// A client that has named its destination and waits for the connection.
 pub(crate) struct Pending {
     pub client: OwnedFd,
     pub handshake: Handshake,
     pub asked: Asked,
-    /// What the client has sent for the server already.
+    /// Bytes for the server that the client has already sent behind its request.
     pub early: Vec<u8>,
 }
 
-/// What the bytes of a client have led to.
+/// The result of reading bytes of a client in state `Reading`.
 pub(crate) enum Progress {
-    /// It must send more.
+    /// The request is incomplete; the client must send more.
     Waiting,
-    /// It wants a connection.
+    /// The client has requested a connection.
     Asked(Pending),
-    /// It has sent what no proxy serves: close with this answer.
+    /// The client has sent an invalid request: send these bytes, close the socket, and log the
+    /// text.
     Wrong(OwnedFd, Vec<u8>, String),
-    /// It has gone.
+    /// The client has disconnected.
     Gone,
 }
 
@@ -156,7 +160,8 @@ pub(crate) fn discard(client: &OwnedFd, buffer: &mut [u8]) -> bool {
 }
 
 impl Pending {
-    /// The relay to the server.
+    /// Makes the relay between the client and `server`, a connected socket. The relay first sends
+    /// the bytes that the client already sent for the server.
     pub(crate) fn connected(self, server: OwnedFd) -> Result<Relay, String> {
         let Pending {
             client,

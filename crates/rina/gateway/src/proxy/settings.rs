@@ -10,26 +10,29 @@ use crate::endpoint::Endpoint;
 use crate::error::GatewayError;
 use crate::settings::{CONNECTIONS_MAX, check_connections_max};
 
-/// A listening socket whose clients name their destinations.
+/// Settings of a proxy: a listening socket whose clients name the destinations of their
+/// connections.
 #[derive(Debug, Clone)]
 pub struct Proxy {
-    /// What its clients speak.
+    /// The proxy protocol that clients use.
     pub protocol: Protocol,
-    /// Where it listens.
+    /// The address on which the proxy listens for clients.
     pub listen: Endpoint,
     /// Which destinations become flows: the first rule that fits decides.
     pub rules: Vec<Rule>,
-    /// Connect by TCP to destinations that no rule fits. Otherwise they are refused.
+    /// Whether the proxy connects by TCP to destinations that no rule fits. If false, it refuses
+    /// them.
     pub pass: bool,
-    /// The table that gives names of DIFs addresses.
+    /// The table that gives each name of a DIF an IP address, for clients that look names up
+    /// themselves.
     pub names: NameTable,
-    /// The name of the application that asks for flows.
+    /// Application name under which the proxy requests flows.
     pub local: AppName,
-    /// Connections at a time.
+    /// Largest number of client connections at a time.
     pub connections_max: usize,
 }
 
-/// What clients of a proxy speak.
+/// The protocol between a proxy and its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// SOCKS Protocol Version 5 (RFC 1928).
@@ -39,7 +42,8 @@ pub enum Protocol {
 }
 
 impl Proxy {
-    /// A proxy with the defaults, which refuses every destination that no rule fits.
+    /// Makes the settings with defaults: the proxy refuses every destination that no rule fits, and
+    /// requests flows under the name `carina.proxy`.
     ///
     /// # Panics
     /// Never: the name of the application is a constant.

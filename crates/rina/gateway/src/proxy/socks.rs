@@ -11,24 +11,24 @@ use thiserror::Error;
 
 use crate::proxy::destination::Destination;
 
-/// What has been read of a client.
+/// How far the SOCKS handshake of one client has come.
 #[derive(Debug, Default)]
 pub(crate) struct Socks5 {
     is_greeted: bool,
 }
 
-/// What a client's bytes ask for.
+/// What the proxy must do after it has read bytes of a SOCKS client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// More bytes are needed.
+    /// Read more bytes: the client's message is incomplete.
     More,
-    /// Send this, then continue.
+    /// Send these bytes to the client, then read more.
     Send([u8; 2]),
-    /// Connect, then send a [`reply`].
+    /// Connect to the destination, then send a [`reply`] to the client.
     Connect(Destination),
 }
 
-/// Why a client is not served.
+/// Why the proxy ends the connection of a SOCKS client.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub(crate) enum SocksError {
     #[error("the client speaks SOCKS version {0}, not 5; give it the address as socks5h://")]
@@ -126,7 +126,8 @@ fn host_text(kind: u8, bytes: &[u8]) -> Option<String> {
 }
 
 impl SocksError {
-    /// What the client is sent before the connection closes; nothing if it does not speak SOCKS5.
+    /// The bytes to send to the client before the connection is closed; empty if the client does
+    /// not speak SOCKS5.
     pub(crate) fn answer(&self) -> Vec<u8> {
         match self {
             SocksError::Version(_) | SocksError::NotSocks(_) => Vec::new(),

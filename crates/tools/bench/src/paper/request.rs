@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{BESIDE, Client};
 use crate::error::{Error, Result};
 
-/// To which DIF a flow is requested, and with which flow specification.
+/// How a flow is requested: in which DIF, and with which flow specification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowTarget {
     /// The DIF over which the flow is requested.
@@ -24,7 +24,7 @@ pub struct FlowTarget {
     pub spec: FlowSpec,
 }
 
-/// What carries the SDUs of a measured system.
+/// The transport that carries the SDUs of a measured system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransportSpec {
@@ -69,7 +69,7 @@ pub struct Request {
     pub time_ns: u64,
     /// Number of SDUs of each measurement; 0 for no limit.
     pub count: u64,
-    /// Whether the receiver compares every byte.
+    /// Whether the receiver compares every received byte with the byte that was sent.
     pub verify: bool,
 }
 
@@ -80,9 +80,9 @@ pub struct Measurement {
     pub system: String,
     /// SDU size in bytes.
     pub sdu: u64,
-    /// The reports of both sides; `None` if it failed.
+    /// The reports of both sides; `None` if the measurement failed.
     pub trial: Option<Trial>,
-    /// Why it failed; `None` if it did not.
+    /// Why the measurement failed, as text; `None` if it did not fail.
     pub failure: Option<String>,
 }
 

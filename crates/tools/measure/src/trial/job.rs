@@ -60,10 +60,11 @@ pub enum Via {
     },
 }
 
-/// What one measurement sends, over what, how fast, and for how long.
+/// A measurement that a client requests of a server: sizes, rate and number of SDUs, and the
+/// transport.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The direction in which SDUs go.
+    /// Which side sends the SDUs.
     pub direction: Direction,
     /// Transport for the SDUs.
     pub via: Via,
@@ -83,7 +84,8 @@ pub struct Job {
     pub verify: bool,
     /// Interval between two reports of the receiver, in nanoseconds; 0 for no reports.
     pub interval_ns: u64,
-    /// CPUs to which the client and the server are pinned.
+    /// Numbers of the CPUs to which the client's and the server's thread are pinned; `None` does
+    /// not pin.
     pub pin: Option<[usize; 2]>,
 }
 

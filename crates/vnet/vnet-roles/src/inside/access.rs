@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Ask;
 
-/// What to do for a user of an access point.
+/// A request to an access point that concerns one user: make a token, or revoke the user's tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum AtAccess {

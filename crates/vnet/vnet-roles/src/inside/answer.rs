@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
-    /// The state of nodes and links.
+    /// The states of the host's nodes and link ends of a network.
     Looked(Look),
     /// Exit status and outputs of a command.
     Ran(ExecReply),
-    /// Output of a command since the position of the request.
+    /// Output of a command since the position that the request names.
     Output {
         /// Number of bytes of the command's outputs up to the end of `lines`: the position of the
         /// next request.
@@ -26,7 +26,7 @@ pub enum Answer {
         /// ended.
         lines: Vec<ExecLine>,
     },
-    /// Output of a console.
+    /// Output of a node's console since the position that the request names.
     Said {
         /// Number of bytes in this session so far; the position of the next request.
         next: u64,
@@ -35,23 +35,23 @@ pub enum Answer {
         /// Whether the console has ended.
         has_ended: bool,
     },
-    /// The request was carried out.
+    /// The host has carried out the request, which has no result.
     Done {},
     /// The round trip of an echo request.
     Echo {
         /// Round trip of the echo request, ns.
         rtt_ns: u64,
     },
-    /// How much the receiver got of a TCP stream.
+    /// Number of bytes that the receiver of a TCP stream got, and in how much time.
     Arrived {
         /// Number of bytes that the receiver got.
         bytes: u64,
         /// Time from the first byte to the last, ns.
         time_ns: u64,
     },
-    /// The result of a migration.
+    /// A node has moved: how long it was paused, and how many pings were lost.
     Moved(MigrationReport),
-    /// The result of a stream of echo requests.
+    /// Counts of a stream of echo requests between two nodes.
     Echoes {
         /// Number of requests sent.
         sent: u64,
@@ -62,11 +62,11 @@ pub enum Answer {
     },
     /// The token that an access point has made for a user.
     Token(TokenReport),
-    /// The result of a revocation.
+    /// The tokens of a user have been revoked.
     Revoked(Revoked),
-    /// The access points and their users.
+    /// The access points on the host, each with its users.
     Users(Vec<AccessReport>),
-    /// Bytes of a capture file.
+    /// Bytes of a capture file since the position that the request names.
     Copied {
         /// Number of bytes of the file so far; the position of the next request.
         next: u64,
@@ -86,7 +86,7 @@ pub enum Answer {
 pub struct Look {
     /// The states of the nodes on these hosts.
     pub nodes: Vec<NodeReport>,
-    /// The link ends at these nodes.
+    /// The states of the link ends at these nodes.
     pub ends: Vec<EndReport>,
     /// The network's layout, if its provider has added it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,11 +17,11 @@ pub struct Full {
     what: &'static str,
     /// A phrase for the party, which does not name it.
     whose: &'static str,
-    /// How many the party has.
+    /// Number of things that the party has now.
     has: usize,
-    /// How many the party may have.
+    /// Largest number that the party may have.
     most: usize,
-    /// How many all parties together may have.
+    /// Largest number that all parties together may have.
     all: usize,
 }
 

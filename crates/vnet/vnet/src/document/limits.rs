@@ -1,26 +1,26 @@
 //! Upper limits of a document.
 
-/// Bytes of a document's text.
+/// Largest length of a document's text, in bytes.
 pub const TEXT_MAX: usize = 4 << 20;
-/// Depth of nested elements, tables and lists.
+/// Deepest nesting of elements, tables and lists in a document.
 pub const DEPTH_MAX: usize = 16;
-/// Nodes of a document.
+/// Largest number of nodes in a document.
 pub const NODES_MAX: usize = 2000;
-/// Links of a document.
+/// Largest number of links in a document.
 pub const LINKS_MAX: usize = 8000;
-/// Access points of a document, and tests of a document.
+/// Largest number of access points in a document, and largest number of tests.
 pub const OTHERS_MAX: usize = 1000;
-/// Letters of the name of a network, node or access point.
+/// Longest name of a network, node or access point, in characters.
 pub const NAME_MAX: usize = 32;
-/// Letters of the name of an interface, as Linux bounds it (`IFNAMSIZ`).
+/// Longest name of an interface, in characters, as Linux limits it (`IFNAMSIZ`).
 pub const INTERFACE_MAX: usize = 15;
-/// Letters of the name of an image, location, label or user.
+/// Longest name of an image, location, label or user, in characters.
 pub const TEXT_VALUE_MAX: usize = 256;
-/// Entries of a list of locations, labels or users, or of `apart_from`.
+/// Largest number of entries in a list of locations, labels or users, or in `apart_from`.
 pub const LIST_MAX: usize = 256;
-/// Processors of a node.
+/// Largest number of processors of a node.
 pub const CPUS_MAX: u32 = 256;
 /// Range of a node's memory, MiB. A kernel does not boot with less; the upper bound is 1 TiB.
 pub const MEMORY_MIB: std::ops::RangeInclusive<u64> = 32..=1 << 20;
-/// Physical interfaces of a node.
+/// Largest number of physical network interfaces of a node.
 pub const NICS_MAX: u32 = 16;

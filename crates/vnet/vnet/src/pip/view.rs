@@ -60,11 +60,11 @@ pub struct HostView {
 /// How much of one resource exists, is promised, and is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Share {
-    /// The amount that exists.
+    /// The amount that exists, free or not.
     pub all: u64,
     /// The amount promised to parts that are reserved or made; no other part can get it.
     pub promised: u64,
-    /// The amount of parts that are made.
+    /// The amount that parts which are made use; it is contained in `promised`.
     pub used: u64,
 }
 

@@ -81,7 +81,8 @@ pub(crate) struct LocalArgs {
     pub(super) pin: PinArg,
 }
 
-/// Options of the benchmarks that have cases and sizes.
+/// Options that several benchmarks of frames and payloads share: cases and sizes to measure, how
+/// often and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CaseArgs {
     /// Number of runs of each measurement

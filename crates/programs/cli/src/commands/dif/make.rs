@@ -95,7 +95,8 @@ impl ConfigArgs {
     }
 }
 
-/// Options that `create` and `join` share.
+/// Options that `carina dif create` and `carina dif join` share: the DIF, its N-1 DIFs, and the new
+/// member.
 #[derive(Debug, clap::Args)]
 struct MemberArgs {
     /// Name of the DIF, such as net
@@ -107,8 +108,8 @@ struct MemberArgs {
     /// Name of the new member, unique in the DIF [default: DIF.SYSTEM, such as net.host]
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
-    /// How members prove who they are; all members need the same: none, password:FILE or
-    /// ed25519:KEYFILE,ALLOWEDFILE (see `carina key`) [default: none]
+    /// How members authenticate each other: none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE (see
+    /// `carina key`). All members need the same [default: none]
     #[arg(long, value_name = "KIND:FILE")]
     auth: Option<String>,
     /// Protocol of the DIF, the same at all members: native, or rlite or irati to join a DIF of

@@ -25,7 +25,7 @@ pub(crate) struct DemoArgs {
     /// Number of measurements of each number of hops
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Duration of each measurement
+    /// Duration of each measurement, such as 200ms
     #[arg(long, default_value = "200ms", value_parser = parse_ns)]
     time: u64,
     /// The carina program to run in the guests [default: this program]

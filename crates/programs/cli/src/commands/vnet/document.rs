@@ -12,7 +12,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, refused, usage};
 use crate::report::{print_bytes, print_json, print_line};
 
-/// Options that say which file a document is in, and in which format.
+/// Options that name the file of a network's document, and the format of the file.
 #[derive(Debug, Args)]
 pub(crate) struct Source {
     /// File with the document; its extension selects the format: .toml, .xml or .json

@@ -26,7 +26,8 @@ pub(super) mod inside;
 pub(super) mod keys;
 pub(super) mod operator;
 
-/// Options that every role has.
+/// Options that `carina vnet pip`, `vnp` and `vno` share: name, address, store and keys of the
+/// role.
 #[derive(Debug, clap::Args)]
 pub(super) struct ServedArgs {
     /// Name of the role, as in its certificate, such as uk

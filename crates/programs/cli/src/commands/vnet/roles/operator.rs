@@ -21,7 +21,8 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
 
-/// Options that make a command ask a VNO instead of the agent of this host.
+/// Options with which a command calls a VNO instead of the agent of this host: the VNO's address,
+/// and the caller's key.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OperatorArgs {
     /// Ask the virtual network operator (VNO) at this ADDRESS:PORT or dif:NAME, such as
