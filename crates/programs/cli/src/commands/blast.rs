@@ -97,10 +97,11 @@ pub(crate) struct BlastArgs {
     /// With --find: duration of each trial, such as 2s
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_ns)]
     trial: u64,
-    /// With --find: stop when the rate is known to this share of it, at least 0.01%
+    /// With --find: stop when the rate is known to within this share of it, such as 0.5%; at least
+    /// 0.01%
     #[arg(long, default_value = "1%", value_parser = share)]
     resolution: f64,
-    /// With --find: share of packets that may be lost in a successful trial
+    /// With --find: share of packets that a successful trial may lose, such as 0.1% or 0.001
     #[arg(long, default_value = "0", value_parser = share)]
     loss: f64,
     /// With --find: number of times to repeat a trial that lost packets, before the rate counts as
@@ -113,7 +114,7 @@ pub(crate) struct BlastArgs {
     /// Also print a histogram of the latencies
     #[arg(long)]
     histogram: bool,
-    /// Number of the processor to run on [default: any]
+    /// Number of the processor to run on, from 0 [default: any]
     #[arg(long)]
     cpu: Option<usize>,
     /// Number of frames that the pool of buffers holds

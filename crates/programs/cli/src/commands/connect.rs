@@ -30,7 +30,7 @@ use crate::report::{print_bytes, print_json, print_line};
     command, and the connections continue when it ends."
 )]
 pub(crate) struct ConnectArgs {
-    /// Application name to which each connection becomes a flow
+    /// Application name to call: each connection becomes a flow to it
     name: AppName,
     #[command(flatten)]
     way: Way,
@@ -43,7 +43,7 @@ pub(crate) struct ConnectArgs {
     /// Largest number of connections at the same time; further ones wait to be accepted
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
     connections_max: usize,
-    /// With --udp: time without datagrams after which the flow of a peer is closed
+    /// With --udp: time without datagrams after which the flow of a peer is closed, such as 60s
     #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns,
         default_value = "60s")]
     idle: u64,

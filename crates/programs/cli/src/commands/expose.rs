@@ -42,7 +42,7 @@ pub(crate) struct ExposeArgs {
     /// Largest number of connections at the same time; further flows are refused
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
     connections_max: usize,
-    /// With udp: time without datagrams after which a flow is closed
+    /// With udp: time without datagrams after which a flow is closed, such as 60s
     #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns,
         default_value = "60s")]
     idle: u64,

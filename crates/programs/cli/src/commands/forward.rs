@@ -40,7 +40,7 @@ pub(crate) struct ForwardArgs {
     /// Ports to forward between, such as eth1 or tap:inside,mtu=1500 (see below)
     #[arg(required = true, value_name = "PORT")]
     ports: Vec<PortSpec>,
-    /// How the output port of a frame is chosen
+    /// How the port at which a frame leaves is chosen
     #[arg(long, value_enum, default_value_t = Choice::Wire)]
     by: Choice,
     /// Number of extra hops in each direction; each swaps the MAC addresses and decrements the TTL
@@ -69,10 +69,10 @@ pub(crate) struct ForwardArgs {
     /// Exit after this time, such as 30s [default: run until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Interval at which rates are printed; 0: never
+    /// Interval at which rates are printed, such as 1s; 0: never
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
     every: u64,
-    /// Number of the processor to run on [default: any]
+    /// Number of the processor to run on, from 0 [default: any]
     #[arg(long)]
     cpu: Option<usize>,
     /// Number of frames that the pool of buffers holds

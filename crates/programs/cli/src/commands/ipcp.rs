@@ -45,7 +45,8 @@ pub(crate) enum IpcpCommand {
 pub struct CreateArgs {
     /// Name of the new IPCP, unique in this system, such as eth0
     name: LocalName,
-    /// Medium of the IPCP: this system alone, a VM's shared memory, Ethernet, UDP or TCP
+    /// Medium of the IPCP: loopback (this system alone), hv (memory shared with a VM), eth, udp or
+    /// tcp
     #[arg(long = "type", value_enum)]
     kind: Kind,
     /// Name of the DIF that the IPCP provides to this system, such as lan; no enrollment is needed

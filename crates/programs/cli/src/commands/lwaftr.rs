@@ -161,16 +161,16 @@ pub(crate) struct CheckArgs {
     /// configuration]
     #[arg(requires = "out6")]
     in4: Option<PathBuf>,
-    /// Capture of frames that arrive from the access network
+    /// Capture (pcap or pcapng) of frames that arrive from the access network
     in6: Option<PathBuf>,
-    /// Capture of frames that are expected to leave towards the Internet
+    /// Capture (pcap or pcapng) of frames that are expected to leave towards the Internet
     out4: Option<PathBuf>,
-    /// Capture of frames that are expected to leave towards the access network
+    /// Capture (pcap or pcapng) of frames that are expected to leave towards the access network
     out6: Option<PathBuf>,
     /// File of counters with their expected values: lines of `name value`, or Snabb's Lua table
     /// [default: compare no counters]
     counters: Option<PathBuf>,
-    /// Let the AFTR use one port for both sides, on one segment
+    /// Let the AFTR use one port for both sides, on one segment [default: one port for each side]
     #[arg(long)]
     on_a_stick: bool,
     /// Write the output frames and counters to the files out4, out6 and counters, instead of

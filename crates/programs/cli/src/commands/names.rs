@@ -30,13 +30,15 @@ use crate::report::{print_json, print_line};
     With --dns the command runs until Ctrl-C. Questions for other domains are refused: have your\n\
     resolver forward these domains only.")]
 pub(crate) struct NamesArgs {
-    /// Answer questions of DNS on this address, by UDP and TCP; port 0 has the kernel choose one
+    /// Answer DNS questions on this address, by UDP and TCP, such as 127.0.0.1:5353; with port 0
+    /// the kernel chooses one [default: list the names and exit]
     #[arg(long, value_name = "HOST:PORT")]
     dns: Option<String>,
-    /// A domain of names of applications; may be repeated. The application of web.vm is web.vm:PORT
+    /// Domain whose names below it are names of applications, such as vm; may be repeated. In other
+    /// domains than dif.internal, the application of web.vm is web.vm:PORT
     #[arg(long = "domain", value_name = "DOMAIN", default_value = "dif.internal")]
     domains: Vec<String>,
-    /// A file of more names, with fixed addresses, in the format of /etc/hosts
+    /// File of further names with fixed addresses, in the format of /etc/hosts [default: no file]
     #[arg(long, value_name = "FILE", requires = "dns")]
     hosts: Option<PathBuf>,
 }

@@ -26,17 +26,18 @@ use crate::report::{print_json, print_line};
 pub(crate) struct ProxyArgs {
     #[command(flatten)]
     listeners: Listeners,
-    /// A rule, as '*.vm -> dif net'; give the option once for each rule
+    /// Rule that says which destinations become flows, such as '*.vm -> dif net'; may be repeated
     /// [default: '*.dif.internal -> dif as {name}:{port}']
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<Rule>,
     /// Connect by TCP to destinations that no rule fits [default: refuse them]
     #[arg(long)]
     pass: bool,
-    /// The calling application's name
+    /// Application name that the other side sees as the caller
     #[arg(long, default_value = "carina.proxy")]
     local: AppName,
-    /// Connections of each listener at a time; more wait to be accepted
+    /// Largest number of connections of each listener at the same time; further ones wait to be
+    /// accepted
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
     connections_max: usize,
 }
@@ -44,10 +45,12 @@ pub(crate) struct ProxyArgs {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = true)]
 struct Listeners {
-    /// Listen for clients of SOCKS5; port 0 has the kernel choose one
+    /// Listen for SOCKS5 clients on this address, such as 127.0.0.1:1080; with port 0 the kernel
+    /// chooses one, which is printed
     #[arg(long, value_name = "HOST:PORT")]
     socks5: Option<String>,
-    /// Listen for clients of an HTTP proxy; port 0 has the kernel choose one
+    /// Listen for clients of an HTTP proxy on this address, such as 127.0.0.1:8080; with port 0 the
+    /// kernel chooses one, which is printed
     #[arg(long, value_name = "HOST:PORT")]
     http: Option<String>,
 }

@@ -56,7 +56,7 @@ pub(crate) enum SimCommand {
 /// Options of `carina sim run`: the seed of the scenario, and which parts of it to keep.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// Number from which the scenario is drawn: the same seed gives the same run
+    /// Number from which the scenario is drawn, such as 7: the same seed gives the same run
     #[arg(long)]
     seed: u64,
     #[command(flatten)]

@@ -150,7 +150,7 @@ pub(crate) struct RunArgs {
     /// Disk image to boot, such as debian.qcow2 [default: Carina's own small guest]
     #[arg(long)]
     disk: Option<PathBuf>,
-    /// Memory of the VM in MiB
+    /// Memory of the VM in MiB, such as 512
     #[arg(long, default_value_t = 256)]
     memory: u32,
     /// Number of processors of the VM
@@ -195,8 +195,8 @@ pub(crate) struct RunArgs {
     /// Return when QEMU runs the guest [default: wait until Carina's own guest has booted]
     #[arg(long)]
     no_wait: bool,
-    /// More arguments for QEMU, separated by spaces; quotes keep spaces within an argument; may be
-    /// repeated
+    /// Further arguments for QEMU, separated by spaces, such as '-kernel vmlinuz'; quotes keep
+    /// spaces within an argument; may be repeated
     #[arg(long, allow_hyphen_values = true)]
     qemu_args: Vec<String>,
 }

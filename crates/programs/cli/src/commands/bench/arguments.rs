@@ -13,7 +13,7 @@ use carina_text::duration::parse_ns;
 use super::PROGRESS;
 use crate::failure::{Failure, usage};
 
-/// Options of `carina bench paper`: which measurements to repeat, how often and how long.
+/// Options of `carina bench paper`: which published measurements to repeat, how often and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PaperArgs {
     /// Measurements to repeat, separated by commas [default: all]

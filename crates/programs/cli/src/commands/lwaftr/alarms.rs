@@ -43,7 +43,7 @@ pub(crate) enum AlarmsCommand {
     SetOperatorState {
         /// Alarms to change: their type, or TYPE/QUALIFIER
         kind: String,
-        /// State to set
+        /// State that the operator gives the alarms
         state: State,
         /// Running AFTR, given by the name in its configuration or by its process id [default: the
         /// only one that runs]
@@ -54,7 +54,8 @@ pub(crate) enum AlarmsCommand {
 /// Selects the alarms to purge: those that match all criteria.
 #[derive(Debug, Args)]
 pub(crate) struct PurgeArgs {
-    /// Which alarms to purge: all, those that are cleared, or those that are not
+    /// Alarms to purge: all, those whose condition has ended (cleared), or those whose condition
+    /// holds
     which: Which,
     /// Running AFTR, given by the name in its configuration or by its process id [default: the only
     /// one that runs]

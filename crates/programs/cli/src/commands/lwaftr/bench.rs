@@ -21,15 +21,15 @@ pub(crate) struct BenchArgs {
     source: Source,
     /// Capture (pcap or pcapng) of frames that arrive from the Internet
     in4: PathBuf,
-    /// Capture of frames that arrive from the access network
+    /// Capture (pcap or pcapng) of frames that arrive from the access network
     in6: PathBuf,
     /// Run for this time, such as 10s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Number of the processor to run on [default: any]
+    /// Number of the processor to run on, from 0 [default: any]
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// Also write the printed lines to this file
+    /// Also write the printed lines to this file, as CSV [default: write no file]
     #[arg(short, long, value_name = "FILE")]
     bench_file: Option<PathBuf>,
 }

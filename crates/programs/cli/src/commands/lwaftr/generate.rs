@@ -25,10 +25,12 @@ pub(crate) struct GenerateArgs {
     /// Length of the PSID (port-set identifier) in bits: 2^PSID_BITS customers share each IPv4
     /// address
     psid_bits: u8,
-    /// Write frames from the Internet to this file, for one softwire after the other
+    /// Write frames from the Internet to this pcap file, for one softwire after the other [default:
+    /// write none]
     #[arg(long, value_name = "FILE")]
     pcap_v4: Option<PathBuf>,
-    /// Write the corresponding frames from the access network to this file
+    /// Write the corresponding frames from the access network to this pcap file [default: write
+    /// none]
     #[arg(long, value_name = "FILE")]
     pcap_v6: Option<PathBuf>,
     /// Number of frames per file [default: the number of softwires, at most 20000]

@@ -46,7 +46,8 @@ pub(crate) struct RunArgs {
     /// Port for both sides, on one segment, in place of --v4 and --v6
     #[arg(long, value_name = "PORT", conflicts_with_all = ["v4", "v6"])]
     on_a_stick: Option<PortSpec>,
-    /// Port that gets copies of the packets chosen by `carina lwaftr monitor`
+    /// Port that gets copies of the packets chosen by `carina lwaftr monitor`, such as tap:mirror
+    /// [default: no copies]
     #[arg(long, value_name = "PORT")]
     mirror: Option<PortSpec>,
     /// Follow the RFCs or Snabb's lwAFTR where they differ
@@ -63,8 +64,8 @@ pub(crate) struct RunArgs {
     /// With two or more workers, one additional thread runs the ports.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=WORKERS_MAX))]
     workers: Option<u16>,
-    /// Processors to run on: with several workers, first that of the ports, then one per worker
-    /// [default: any]
+    /// Numbers of the processors to run on, from 0: with several workers, first that of the ports,
+    /// then one per worker [default: any]
     #[arg(long, value_name = "CPU,CPU", value_delimiter = ',')]
     cpu: Vec<usize>,
     /// Number of frames that the buffer pool of each thread holds

@@ -20,7 +20,8 @@ pub(crate) struct AttachArgs {
     /// File that describes the port [default: search the files of all running nfv processes]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Path of the sockets of ports for which the file names none, as for `carina nfv run`
+    /// Path of the sockets of ports for which the file names none, with %s for the port's name, as
+    /// for `carina nfv run`
     #[arg(long, value_name = "PATH", requires = "file")]
     socket: Option<String>,
     /// Print arguments for QEMU (default)
@@ -29,14 +30,15 @@ pub(crate) struct AttachArgs {
     /// Print elements for a libvirt domain
     #[arg(long)]
     libvirt: bool,
-    /// Size of the guest's memory, as for QEMU's -m; adds the arguments by which QEMU shares it
+    /// Size of the guest's memory, such as 1G, as for QEMU's -m; adds the arguments by which QEMU
+    /// shares it [default: add no such arguments]
     #[arg(long, value_name = "SIZE", conflicts_with = "libvirt", value_parser = size)]
     memory: Option<String>,
     /// Add vectors=0, for a QEMU without KVM: otherwise QEMU 7.2 crashes when the guest enables
     /// MSI-X
     #[arg(long, conflicts_with = "libvirt")]
     emulated: bool,
-    /// MTU to announce to the guest's driver, such as 1450 behind a tunnel [default: none]
+    /// MTU in bytes to announce to the guest's driver, such as 1450 behind a tunnel [default: none]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..))]
     mtu: Option<u16>,
 }

@@ -37,8 +37,8 @@ pub(crate) struct RunArgs {
     /// number is seconds); 0 shows none
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_ns)]
     every: u64,
-    /// Processors to run on: uplink and switch run on the first, the ports are distributed over the
-    /// others [default: one thread, on any processor]
+    /// Numbers of the processors to run on, from 0: uplink and switch run on the first, the ports
+    /// are distributed over the others [default: one thread, on any processor]
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cpu: Vec<usize>,
     #[command(flatten)]

@@ -110,7 +110,7 @@ pub(crate) struct EmbedArgs {
     /// Number of cases that are drawn for each substrate and arrival rate, from seed 1
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Number of requests in each case
+    /// Number of networks that are requested in each case
     #[arg(long, default_value_t = embed::REQUESTS)]
     requests: usize,
     /// Embedders to compare, separated by commas [default: carina,grc,nrm,rw]
