@@ -21,7 +21,7 @@ pub enum Error {
     Command {
         /// The program and its arguments.
         command: String,
-        /// What it wrote to standard error.
+        /// Text that the program wrote to standard error.
         said: String,
     },
     /// The kernel does not allow this user to create a user namespace.
@@ -53,7 +53,7 @@ pub enum Error {
         what: String,
         /// The time limit of the program.
         limit: Duration,
-        /// What it wrote to standard error.
+        /// Text that the program wrote to standard error until then.
         said: String,
     },
     /// No process has this pid.

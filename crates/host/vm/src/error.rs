@@ -47,7 +47,7 @@ pub enum Error {
     /// A machine did not do within a time limit what was awaited.
     #[error("machine {name}: no {awaited} within {seconds} s{hint}")]
     Timeout {
-        /// Name of the machine.
+        /// Name of the machine that is too slow.
         name: String,
         /// What the machine did not do in time, in words.
         awaited: String,
@@ -59,7 +59,7 @@ pub enum Error {
     /// The guest's kernel has panicked.
     #[error("machine {name}: the guest's kernel panicked: {panic}{hint}")]
     Panicked {
-        /// Name of the machine.
+        /// Name of the machine whose guest has panicked.
         name: String,
         /// The kernel's message after "Kernel panic".
         panic: String,
@@ -69,7 +69,7 @@ pub enum Error {
     /// The machine's QEMU has ended.
     #[error("machine {name}: QEMU has ended ({status}): {detail}")]
     Ended {
-        /// Name of the machine.
+        /// Name of the machine whose QEMU has ended.
         name: String,
         /// QEMU's exit status.
         status: String,
@@ -85,7 +85,7 @@ pub enum Error {
     /// A running machine was not found, or the connection to it failed.
     #[error("reaching VM {vm}: {source}")]
     Unreachable {
-        /// Name of the VM.
+        /// Name of the VM that was to be reached.
         vm: String,
         /// Why the VM is not reached.
         source: Box<Error>,
@@ -100,7 +100,7 @@ pub enum Error {
         format!("no answer within {} s", limit.as_secs_f32())
     })]
     Silent {
-        /// Name of the VM.
+        /// Name of the VM whose guest does not answer.
         vm: String,
         /// The request to the guest, in words.
         what: String,
@@ -112,7 +112,7 @@ pub enum Error {
     /// A command in a guest failed.
     #[error("in VM {vm}: `{command}` ended with {status}: {said}")]
     GuestCommand {
-        /// Name of the VM.
+        /// Name of the VM in which the command ran.
         vm: String,
         /// The command that failed in the guest.
         command: String,

@@ -17,25 +17,25 @@ pub enum ConfigureError {
     /// An app could not be built.
     #[error("app {name} ({kind}): {source}")]
     App {
-        /// Name of the app.
+        /// Name of the app that could not be built.
         name: String,
-        /// Kind of the app.
+        /// Kind of the app that could not be built.
         kind: &'static str,
-        /// The reason.
+        /// Why the app could not be built.
         source: AppError,
     },
     /// A worker could not be started.
     #[error("worker {worker}: {source}")]
     Start {
-        /// Number of the worker.
+        /// Number of the worker whose thread could not be started.
         worker: usize,
-        /// The reason.
+        /// Why the thread could not be started.
         source: WorkerError,
     },
     /// A worker does not answer in time: one of its apps has panicked, or takes very long.
     #[error("worker {worker} does not answer")]
     Silent {
-        /// Number of the worker.
+        /// Number of the worker that does not answer.
         worker: usize,
     },
 }

@@ -57,17 +57,17 @@ pub enum GraphError {
     UnknownApp {
         /// The link with the wrong end.
         link: Box<LinkName>,
-        /// Name of the app.
+        /// Name of the app that the graph does not have.
         app: String,
     },
     /// A link names a port that the app does not have.
     #[error("app {} ({kind}) has no {direction} {}; it has {known}", port.app, port.port)]
     UnknownPort {
-        /// Name of the port.
+        /// The app and the port that the link names.
         port: PortName,
         /// The kind of app.
         kind: &'static str,
-        /// `input` or `output`.
+        /// `input` or `output`: which kind of port the link needs there.
         direction: &'static str,
         /// The names of the app's ports.
         known: String,
@@ -75,17 +75,17 @@ pub enum GraphError {
     /// A port has two links.
     #[error("{direction} {port} has two links")]
     TwoLinks {
-        /// Name of the port.
+        /// The app, and the port that two links name.
         port: PortName,
-        /// `input` or `output`.
+        /// `input` or `output`: which kind of port it is.
         direction: &'static str,
     },
     /// A port that must have a link has none.
     #[error("{direction} {port} has no link")]
     NoLink {
-        /// Name of the port.
+        /// The app, and the port that needs a link.
         port: PortName,
-        /// `input` or `output`.
+        /// `input` or `output`: which kind of port it is.
         direction: &'static str,
     },
     /// The number of workers is out of range.
@@ -97,11 +97,11 @@ pub enum GraphError {
         workers - 1
     )]
     UnknownWorker {
-        /// Name of the app.
+        /// Name of the app that is assigned to a missing worker.
         app: String,
-        /// The number of the worker.
+        /// Number of the worker to which the app is assigned.
         worker: usize,
-        /// Number of workers.
+        /// Number of workers that the graph has; they are numbered from 0.
         workers: usize,
     },
     /// Two workers have the same processor, or the number of processors differs from the number of
@@ -113,7 +113,7 @@ pub enum GraphError {
     Cpus {
         /// The processors as given, one for each worker.
         cpus: Vec<usize>,
-        /// Number of workers.
+        /// Number of workers that the graph has.
         workers: usize,
     },
     /// Two apps have the same value where only one app may have it.

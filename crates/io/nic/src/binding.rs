@@ -40,13 +40,13 @@ pub enum BindError {
         system"
     )]
     NoDevice {
-        /// The PCI address of the device.
+        /// PCI address at which there is no device.
         address: String,
     },
     /// Another process uses the device.
     #[error("{address}: process {process} uses the card")]
     Held {
-        /// The PCI address of the device.
+        /// PCI address of the device that another process uses.
         address: String,
         /// Process id of the process that uses the device; 0 if it is not known.
         process: u32,
@@ -57,7 +57,7 @@ pub enum BindError {
          or override this check (force=true, --force)"
     )]
     Used {
-        /// The PCI address of the device.
+        /// PCI address of the device whose interface has routes.
         address: String,
         /// The interface that has the routes.
         interface: String,
@@ -68,19 +68,19 @@ pub enum BindError {
          if the IOMMU passes the card's addresses through unchanged"
     )]
     NoVfio {
-        /// The PCI address of the device.
+        /// PCI address of the device that was to be used through VFIO.
         address: String,
     },
     /// VFIO was requested, but the device is not behind an IOMMU.
     #[error("{address}: VFIO needs an IOMMU, and this card has none; set access=sysfs")]
     NoIommu {
-        /// The PCI address of the device.
+        /// PCI address of the device that was to be used through VFIO.
         address: String,
     },
     /// The driver that had the device does not take it back.
     #[error("{address}: the card could not be returned to the driver {driver}: {reason}")]
     NotTaken {
-        /// The PCI address of the device.
+        /// PCI address of the device that is left without a driver.
         address: String,
         /// The name of the driver.
         driver: String,

@@ -7,35 +7,35 @@ pub enum Corrupt {
     /// The producer's index is less than what was read, or exceeds what the ring can hold.
     #[error("tail {tail:#x} is outside {from:#x}..={to:#x}")]
     Tail {
-        /// The index that was found.
+        /// The producer's index as found in shared memory.
         tail: u64,
-        /// Lowest valid index.
+        /// Lowest index that a correct producer could have.
         from: u64,
-        /// Highest valid index.
+        /// Highest index that a correct producer could have.
         to: u64,
     },
     /// The consumer's index is less than its previous value, or exceeds what was published.
     #[error("head {head:#x} is outside {from:#x}..={to:#x}")]
     Head {
-        /// The index that was found.
+        /// The consumer's index as found in shared memory.
         head: u64,
-        /// Lowest valid index.
+        /// Lowest index that a correct consumer could have.
         from: u64,
-        /// Highest valid index.
+        /// Highest index that a correct consumer could have.
         to: u64,
     },
     /// An index is not a multiple of 8.
     #[error("index {index:#x} is not a multiple of 8")]
     Unaligned {
-        /// The index that was found.
+        /// The index as found in shared memory.
         index: u64,
     },
     /// A record is longer than the bytes that were published.
     #[error("record of {len} bytes at {at:#x}, but only {available} bytes follow its header")]
     Length {
-        /// The length in the record's header.
+        /// Length in the record's header, in bytes.
         len: u32,
-        /// Index of the record.
+        /// Index in the ring at which the record begins.
         at: u64,
         /// Number of bytes published behind the header.
         available: u64,
@@ -45,7 +45,7 @@ pub enum Corrupt {
     Flags {
         /// The flags in the record's header.
         flags: u32,
-        /// Index of the record.
+        /// Index in the ring at which the record begins.
         at: u64,
     },
     /// A page of the ring is lost: the file was truncated, or its file system is full.

@@ -52,9 +52,9 @@ pub enum SetupError {
     /// A part of the ring is not within a single region of memory.
     #[error("{part} of {bytes} bytes at {address:#x}: not in the memory of the guest")]
     OutsideMemory {
-        /// Name of the part.
+        /// Name of the part of the ring, such as its descriptor table.
         part: &'static str,
-        /// First address of the part.
+        /// First address of the part, in the guest's or the user's address space.
         address: u64,
         /// Size of the part in bytes.
         bytes: u64,
@@ -62,7 +62,7 @@ pub enum SetupError {
     /// A part of the ring is not aligned.
     #[error("{part} at {address:#x}: must be a multiple of {alignment}")]
     Alignment {
-        /// Name of the part.
+        /// Name of the part of the ring, such as its descriptor table.
         part: &'static str,
         /// First address of the part.
         address: u64,

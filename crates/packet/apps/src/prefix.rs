@@ -68,7 +68,7 @@ pub enum PrefixError {
          {example}"
     )]
     Form {
-        /// The text.
+        /// The text that is not a prefix.
         text: String,
         /// What must be in front of the slash.
         name: &'static str,
@@ -80,7 +80,7 @@ pub enum PrefixError {
     /// Bits behind the prefix are not 0.
     #[error("{text:?}: bits after the prefix length are set; write {right}")]
     HostBits {
-        /// The text.
+        /// The prefix with the excess bits, as written.
         text: String,
         /// The prefix with these bits set to 0.
         right: String,

@@ -43,7 +43,7 @@ pub enum FilterError {
     /// A word other than the expected ones.
     #[error("character {at}: found {found}, expected {wanted}")]
     Unexpected {
-        /// Position of the word.
+        /// Position of the unexpected word, in characters from 1.
         at: usize,
         /// The word that was found.
         found: String,
@@ -53,7 +53,7 @@ pub enum FilterError {
     /// A word of the language that is not implemented.
     #[error("character {at}: {word} is not implemented; {instead}")]
     NotImplemented {
-        /// Position of the word.
+        /// Position of the word that is not implemented, in characters from 1.
         at: usize,
         /// The word.
         word: String,

@@ -162,21 +162,21 @@ pub enum GraphFileError {
     Toml {
         /// The line, from 1.
         line: usize,
-        /// The fault.
+        /// The fault on that line, in words.
         text: String,
     },
     /// The table of an app lacks `kind`.
     #[error("apps.{app}: kind is missing; it is one of {known}")]
     NoKind {
-        /// Name of the app.
+        /// Name of the app whose table lacks `kind`.
         app: String,
-        /// The known kinds.
+        /// Names of all known kinds of app, as a list in text.
         known: String,
     },
     /// `worker` is not a valid number of a worker.
     #[error("apps.{app}: worker = {value}: must be a whole number from 0 to {}", WORKERS_MAX - 1)]
     Worker {
-        /// Name of the app.
+        /// Name of the app with the invalid `worker`.
         app: String,
         /// The invalid value.
         value: String,
@@ -184,11 +184,11 @@ pub enum GraphFileError {
     /// The kind of an app is unknown.
     #[error("apps.{app}: kind = {kind:?}: must be one of {known}")]
     Kind {
-        /// Name of the app.
+        /// Name of the app with the unknown kind.
         app: String,
         /// The unknown kind.
         kind: String,
-        /// The known kinds.
+        /// Names of all known kinds of app, as a list in text.
         known: String,
     },
     /// The configuration of an app is invalid.
@@ -196,11 +196,11 @@ pub enum GraphFileError {
     App {
         /// The line in the graph's file, from 1; `None` if it is not known.
         line: Option<usize>,
-        /// Name of the app.
+        /// Name of the app whose configuration is invalid.
         app: String,
         /// Kind of the app.
         kind: &'static str,
-        /// The fault.
+        /// What is wrong in the configuration, in words.
         reason: String,
     },
     /// A link or the name of an app is invalid.

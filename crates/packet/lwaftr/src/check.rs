@@ -87,7 +87,7 @@ pub enum CheckError {
          in-ipv4-packets 1"
     )]
     Counter {
-        /// The number of the line.
+        /// Number of the malformed line, from 1.
         line: usize,
         /// The text of the line.
         text: String,
@@ -95,7 +95,7 @@ pub enum CheckError {
     /// A line names an unknown counter.
     #[error("line {line}: the AFTR has no counter {name}")]
     NoCounter {
-        /// The number of the line.
+        /// Number of the line that names the counter, from 1.
         line: usize,
         /// The unknown name.
         name: String,

@@ -79,7 +79,7 @@ pub enum TableError {
         .ports.psid_bits
     )]
     Bits {
-        /// The IPv4 address.
+        /// IPv4 address of the softwire.
         ipv4: Ipv4Addr,
         /// The invalid division.
         ports: PortSets,
@@ -94,23 +94,23 @@ pub enum TableError {
         .others.offset_bits
     )]
     Overlap {
-        /// The IPv4 address.
+        /// IPv4 address that both softwires have.
         ipv4: Ipv4Addr,
         /// How the later softwire divides the ports.
         ports: PortSets,
         /// How the earlier softwire divides the ports.
         others: PortSets,
-        /// Line of the earlier softwire.
+        /// Number of the line with the earlier softwire.
         other: u32,
     },
     /// Two softwires have the same address and PSID.
     #[error("softwire {ipv4} psid {psid} is already on line {other}")]
     Twice {
-        /// The IPv4 address.
+        /// IPv4 address that both softwires have.
         ipv4: Ipv4Addr,
-        /// The PSID.
+        /// PSID that both softwires have.
         psid: u16,
-        /// Line of the earlier softwire.
+        /// Number of the line with the earlier softwire.
         other: u32,
     },
     /// The table cannot hold so many softwires.

@@ -59,7 +59,7 @@ pub enum Fault {
     /// The container has no member with this keyword.
     #[error("{container} cannot contain {keyword:?}; it can contain {known}")]
     Unknown {
-        /// The container.
+        /// Name of the container that has the unknown keyword.
         container: &'static str,
         /// The unknown keyword.
         keyword: String,
@@ -88,7 +88,7 @@ pub enum Fault {
     /// A mandatory member is missing.
     #[error("{container} lacks {missing}")]
     Missing {
-        /// The container.
+        /// Name of the container that lacks the member.
         container: &'static str,
         /// The missing member.
         missing: &'static str,

@@ -77,7 +77,7 @@ pub enum ForwardError {
          such as --address {port}=10.0.0.1 --next {port}=10.0.0.2"
     )]
     NoStation {
-        /// The port.
+        /// Name of the port that lacks an address or a next hop.
         port: String,
     },
     /// A port has two stations of one IP version.
@@ -86,7 +86,7 @@ pub enum ForwardError {
          each version"
     )]
     TwoStations {
-        /// The port.
+        /// Name of the port with two addresses.
         port: String,
         /// The second address.
         address: IpAddr,
@@ -99,7 +99,7 @@ pub enum ForwardError {
     OtherVersion {
         /// The destinations of the route.
         destination: Destination,
-        /// The port.
+        /// Name of the port to which the route leads.
         port: String,
     },
     /// There is a file of routes, but no port with an address of their IP version.

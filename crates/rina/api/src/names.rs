@@ -18,7 +18,7 @@ pub enum NameError {
     Empty {
         /// What kind of object the name is for.
         kind: &'static str,
-        /// Longest length allowed, in bytes.
+        /// Longest length that such a name may have, in bytes.
         max: usize,
     },
     /// The text is longer than the limit.
@@ -28,7 +28,7 @@ pub enum NameError {
         kind: &'static str,
         /// Length of the text in bytes.
         bytes: usize,
-        /// Longest length allowed, in bytes.
+        /// Longest length that such a name may have, in bytes.
         max: usize,
     },
     /// The text holds a character that a name may not hold.

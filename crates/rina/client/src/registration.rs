@@ -48,16 +48,16 @@ pub enum RegistrationEvent {
     /// A request that [`Registration::start_accept_stream`] or
     /// [`Registration::start_accept_socket`] accepted has become a flow.
     Accepted {
-        /// The number of the request.
+        /// Number of the [`FlowRequest`] that was accepted.
         number: u32,
         /// The socket; `None` when this end attached one.
         socket: Option<OwnedFd>,
-        /// The names at the ends.
+        /// Names at the two ends of the flow, its DIF and its limits.
         info: FlowInfo,
     },
     /// A request was accepted without waiting, but no flow came of it.
     NotAccepted {
-        /// The number of the request.
+        /// Number of the [`FlowRequest`] that was accepted.
         number: u32,
         /// Why no flow came of the request.
         error: ErrorBody,

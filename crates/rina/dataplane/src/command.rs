@@ -91,7 +91,7 @@ pub enum Command {
     Register {
         /// The IPCP that registers the name.
         ipcp: IpcpId,
-        /// Name of the application.
+        /// Name of the application to register.
         name: AppName,
         /// If `name` is that of an IPCP: decodes the first PDU of a flow to it. See
         /// [`IpcProcess::register_ipcp`](crate::IpcProcess::register_ipcp).
@@ -101,7 +101,7 @@ pub enum Command {
     Unregister {
         /// The IPCP at which the name is registered.
         ipcp: IpcpId,
-        /// Name of the application.
+        /// Name of the application to unregister.
         name: AppName,
     },
     /// Requests a flow. The data plane reports

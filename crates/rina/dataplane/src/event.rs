@@ -43,14 +43,14 @@ pub enum Event {
     PeerRegistered {
         /// The IPCP through which the application is reached.
         ipcp: IpcpId,
-        /// Name of the application.
+        /// Name of the application to which flows can now be requested.
         name: AppName,
     },
     /// An application is no longer reachable at the peer of an IPCP.
     PeerUnregistered {
         /// The IPCP through which the application was reached.
         ipcp: IpcpId,
-        /// Name of the application.
+        /// Name of the application that is no longer reachable.
         name: AppName,
     },
     /// The peer of an IPCP requests a flow; the manager must answer with

@@ -98,33 +98,33 @@ pub enum QosError {
     /// A limit on delay or jitter, in µs, is lower than the offer.
     #[error("{field}: {asked} µs requested, at least {offer} µs offered")]
     Bound {
-        /// Name of the field.
+        /// Name of the field of the flow specification.
         field: &'static str,
-        /// The requested limit.
+        /// The limit that the application requested, in µs.
         asked: u32,
-        /// The lowest limit offered.
+        /// The lowest limit that the DIF offers, in µs.
         offer: u32,
     },
     /// A limit on delay or jitter is requested, but none is offered.
     #[error("{field}: {asked} µs requested, no bound is guaranteed (request 0)")]
     NoBound {
-        /// Name of the field.
+        /// Name of the field of the flow specification.
         field: &'static str,
-        /// The requested limit.
+        /// The limit that the application requested, in µs.
         asked: u32,
     },
     /// The requested bandwidth, in bit/s, is higher than the offer.
     #[error("avg_bandwidth_bps: {asked} bit/s requested, at most {offer} bit/s offered")]
     Bandwidth {
-        /// The requested bandwidth.
+        /// The bandwidth that the application requested, in bit/s.
         asked: u64,
-        /// The highest bandwidth offered.
+        /// The highest bandwidth that the DIF offers, in bit/s.
         offer: u64,
     },
     /// A bandwidth is requested, but none is offered.
     #[error("avg_bandwidth_bps: {asked} bit/s requested, no bandwidth is guaranteed (request 0)")]
     NoBandwidth {
-        /// The requested bandwidth.
+        /// The bandwidth that the application requested, in bit/s.
         asked: u64,
     },
     /// The share of SDUs that may be lost, in 1/10000, is lower than the offer.

@@ -59,7 +59,7 @@ pub enum Command {
     N1Down {
         /// The N-1 flow that ended.
         n1: N1Port,
-        /// The reason, as text for people.
+        /// Why the N-1 flow ended, as text for operators.
         reason: String,
     },
     /// Enroll through this N-1 flow, or become a neighbour of the member at its other end. This
@@ -74,7 +74,7 @@ pub enum Command {
     GiveUpN1 {
         /// The N-1 flow to give up.
         n1: N1Port,
-        /// The reason, as text for people.
+        /// Why the flow is given up, as text for operators.
         reason: String,
     },
     /// Replaces the list of N-1 DIFs of this member, with the N-1 flows that it wants in each. The
@@ -88,19 +88,19 @@ pub enum Command {
     /// Tell another member to leave the DIF. The IPCP answers with [`Event::Answer`] without
     /// objects after that member has received the notice.
     Expel {
-        /// Request id, repeated in the answer.
+        /// Number that the IPCP repeats in [`Event::Answer`].
         id: u64,
         /// Name of the member's IPCP.
         member: String,
     },
     /// Registers an application of this system. The IPCP answers with [`Event::Registered`].
     Register {
-        /// Name of the application.
+        /// Name of the application to register.
         name: String,
     },
     /// Withdraws the registration of `name`.
     Unregister {
-        /// Name of the application.
+        /// Name of the application to unregister.
         name: String,
     },
     /// Answers [`Event::Incoming`]: accepts or refuses the flow.
@@ -120,7 +120,7 @@ pub enum Command {
     /// Reads or writes objects of the RIB of this IPCP or of another member. The IPCP answers with
     /// [`Event::Answer`].
     Rib {
-        /// Request id, repeated in the answer.
+        /// Number that the IPCP repeats in [`Event::Answer`].
         id: u64,
         /// IPCP name or address (in digits) of the member; `None` for this one.
         member: Option<String>,
@@ -242,7 +242,7 @@ pub enum Event {
     EnrollFailed {
         /// The N-1 flow that the event or command is about.
         n1: N1Port,
-        /// The reason, as text for people.
+        /// Why the enrollment failed, as text for operators.
         reason: String,
     },
     /// Enrollment through this N-1 flow was refused for a lasting reason: credentials, an access
@@ -250,12 +250,12 @@ pub enum Event {
     EnrollRefused {
         /// The N-1 flow that the event or command is about.
         n1: N1Port,
-        /// The reason, as text for people.
+        /// Why the enrollment was refused, as text for operators.
         reason: String,
     },
     /// This IPCP is no longer a member of the DIF.
     Left {
-        /// The reason, as text for people.
+        /// Why this IPCP is no longer a member, as text for operators.
         reason: String,
     },
     /// The member at the other end of an N-1 flow has become a neighbour.
@@ -273,7 +273,7 @@ pub enum Event {
         name: String,
         /// The N-1 flow that led to the member.
         n1: N1Port,
-        /// The reason, as text for people.
+        /// Why the neighbour is lost, as text for operators.
         reason: String,
     },
     /// Asks the binder to allocate an N-1 flow and to pass it with [`Command::N1Up`].
@@ -287,23 +287,23 @@ pub enum Event {
     DropN1 {
         /// The N-1 flow to deallocate.
         n1: N1Port,
-        /// The reason, as text for people.
+        /// Why the flow is to be deallocated, as text for operators.
         reason: String,
     },
     /// An application has become reachable through this DIF, at this member or another.
     Reachable {
-        /// Name of the application.
+        /// Name of the application that has become reachable.
         name: String,
     },
     /// An application is no longer reachable through this DIF.
     Unreachable {
-        /// Name of the application.
+        /// Name of the application that is no longer reachable.
         name: String,
     },
     /// Answers [`Command::Register`]. An error that follows a successful answer means: the name was
     /// registered before this IPCP was a member, and the DIF refuses it.
     Registered {
-        /// Name of the application.
+        /// Name of the application whose registration is answered.
         name: String,
         /// `Ok`: other members can find the application, or will once this IPCP is a member. `Err`:
         /// the name is not registered; the text names the limit that is reached and a remedy.

@@ -104,7 +104,7 @@ pub enum TraceEvent<'a> {
     ConnectionFailed {
         /// Local CEP-id of the connection.
         cep: CepId,
-        /// The reason, as text for people.
+        /// Why the connection failed, as text for operators.
         reason: &'a str,
     },
     /// A connection stalled: the peer keeps the window closed, and no PDU is unacknowledged.
@@ -140,7 +140,7 @@ pub enum TraceEvent<'a> {
     EnrollmentStarted {
         /// The N-1 flow that the exchange uses.
         n1: N1Port,
-        /// Whether this IPCP is the initiator.
+        /// Whether this IPCP began the enrollment or exchange.
         is_initiator: bool,
     },
     /// This IPCP became a member of the DIF.
@@ -152,12 +152,12 @@ pub enum TraceEvent<'a> {
     EnrollmentFailed {
         /// The N-1 flow that the exchange used.
         n1: N1Port,
-        /// The reason, as text for people.
+        /// Why the enrollment or exchange failed, as text for operators.
         reason: &'a str,
     },
     /// This IPCP left the DIF.
     Left {
-        /// The reason, as text for people.
+        /// Why this IPCP left the DIF, as text for operators.
         reason: &'a str,
     },
     /// A member became a neighbour.
@@ -173,12 +173,12 @@ pub enum TraceEvent<'a> {
     NeighbourLost {
         /// Name of the neighbour.
         name: &'a str,
-        /// The reason, as text for people.
+        /// Why the neighbour was lost, as text for operators.
         reason: &'a str,
     },
     /// Two running IPCPs have the same name.
     NameConflict {
-        /// The name.
+        /// The name that both IPCPs have.
         name: &'a str,
     },
     /// Another member has the address of this IPCP, which changes its own.
@@ -190,47 +190,47 @@ pub enum TraceEvent<'a> {
     },
     /// An application name was registered here.
     NameRegistered {
-        /// The name.
+        /// Name of the application that was registered.
         name: &'a str,
     },
     /// The registration of an application name was withdrawn here.
     NameUnregistered {
-        /// The name.
+        /// Name of the application whose registration was withdrawn.
         name: &'a str,
     },
     /// A flow was requested to a name that the directory forwarding table does not have.
     NameUnknown {
-        /// The name.
+        /// Name of the application to which the flow was requested.
         name: &'a str,
     },
     /// A flow was requested, here or by another member.
     FlowRequested {
-        /// The flow.
+        /// Key of the requested flow.
         flow: FlowKey,
         /// Name of the application at this end.
         local: &'a str,
         /// Name of the application at the other end.
         remote: &'a str,
-        /// Whether this IPCP is the initiator.
+        /// Whether an application at this IPCP requested the flow.
         is_initiator: bool,
     },
     /// A flow was allocated.
     FlowAllocated {
-        /// The flow.
+        /// Key of the allocated flow.
         flow: FlowKey,
         /// Name of the QoS cube that serves the flow.
         cube: &'a str,
     },
     /// A flow allocation was refused.
     FlowRefused {
-        /// The flow.
+        /// Key of the flow that was refused.
         flow: FlowKey,
-        /// The reason, as text for people.
+        /// Why the flow was refused, as text for operators.
         reason: &'a str,
     },
     /// A flow ended.
     FlowEnded {
-        /// The flow.
+        /// Key of the flow that ended.
         flow: FlowKey,
         /// The reason; empty for an ordinary end.
         reason: &'a str,

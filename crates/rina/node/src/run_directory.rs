@@ -34,7 +34,7 @@ pub enum RunDirError {
         dir.display(), pid.map_or(String::new(), |pid| format!(" (process {pid})"))
     )]
     Taken {
-        /// Path of the run directory.
+        /// Path of the run directory that another node uses.
         dir: PathBuf,
         /// Process id of the other node, if it could be read.
         pid: Option<u32>,
@@ -42,7 +42,7 @@ pub enum RunDirError {
     /// The directory belongs to another user.
     #[error("the run directory {} belongs to user {owner}, not to {own}", dir.display())]
     OtherOwner {
-        /// Path of the run directory.
+        /// Path of the run directory of the other user.
         dir: PathBuf,
         /// User id of the directory's owner.
         owner: u32,

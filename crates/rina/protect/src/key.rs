@@ -23,7 +23,7 @@ pub enum KeyError {
     /// The file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Path of the file.
+        /// Path of the key file that could not be read or written.
         path: PathBuf,
         /// The error of the operating system.
         source: std::io::Error,
@@ -34,7 +34,7 @@ pub enum KeyError {
         `chmod 600` on it"
     )]
     Exposed {
-        /// Path of the file.
+        /// Path of the key file that other users can read.
         path: PathBuf,
         /// Mode of the file.
         mode: u32,

@@ -26,15 +26,15 @@ pub enum HostsFileError {
     /// A line that does not begin with an address.
     #[error("line {line}: {text:?} is no address; a line is ADDRESS NAME [NAME...]")]
     Address {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Its first word.
+        /// First word of the line, which is not an address.
         text: String,
     },
     /// A word that is not a name of a host.
     #[error("line {line}: {text:?} is not a name of a host; a line is ADDRESS NAME [NAME...]")]
     Name {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
         /// The word; empty if it is missing.
         text: String,

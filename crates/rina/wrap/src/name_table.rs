@@ -33,7 +33,7 @@ pub enum NameTableError {
     /// The file cannot be read or written.
     #[error("the table of names {path}: {error}")]
     File {
-        /// Path of the file.
+        /// Path of the file that contains the table.
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,
@@ -54,7 +54,7 @@ pub enum NameTableError {
         file"
     )]
     Full {
-        /// Path of the file.
+        /// Path of the file that contains the full table.
         path: PathBuf,
     },
 }

@@ -26,7 +26,7 @@ pub enum ProgramError {
     /// The file of the program cannot be read.
     #[error("{path}: {error}")]
     File {
-        /// Path of the file.
+        /// Path of the program's file.
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,

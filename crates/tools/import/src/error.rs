@@ -11,7 +11,7 @@ pub enum ImportError {
     /// A file is not valid JSON.
     #[error("{file}: {source}")]
     Json {
-        /// Name of the file.
+        /// Name of the file that is not JSON.
         file: String,
         /// What is wrong, with the line.
         source: JsonError,
@@ -19,7 +19,7 @@ pub enum ImportError {
     /// A file is not valid YAML, or uses a part of YAML that is not supported here.
     #[error("{file}: {source}")]
     Yaml {
-        /// Name of the file.
+        /// Name of the file that is not YAML.
         file: String,
         /// What is wrong, with the line.
         source: YamlError,
@@ -27,7 +27,7 @@ pub enum ImportError {
     /// A file is not a valid `.lab` file.
     #[error("{file}: {source}")]
     Lab {
-        /// Name of the file.
+        /// Name of the invalid `.lab` file.
         file: String,
         /// What is wrong, with the line.
         source: carina_topology::TopologyError,
@@ -35,7 +35,7 @@ pub enum ImportError {
     /// A file cannot be expressed as a document.
     #[error("{file}: {reason}")]
     Document {
-        /// Name of the file.
+        /// Name of the file that no document can express.
         file: String,
         /// Why no document can express the file.
         reason: String,

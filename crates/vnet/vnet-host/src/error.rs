@@ -57,7 +57,7 @@ pub enum Error {
     /// A configuration command fails inside a node.
     #[error("node {node}: `{command}` failed with exit status {status}: {said}")]
     NodeCommand {
-        /// Name of the node.
+        /// Name of the node in which the command ran.
         node: String,
         /// The command that failed.
         command: String,
@@ -94,7 +94,7 @@ pub enum Error {
     /// A link with carrier `dif` has no flow.
     #[error("link {link} has no flow at node {node}: {reason}")]
     NoFlow {
-        /// Number of the link.
+        /// Number of the link that has no flow.
         link: u32,
         /// Name of the node whose member has no flow.
         node: String,
@@ -124,7 +124,7 @@ pub enum Error {
     /// The network has no such node.
     #[error("network {vnet} has no node {node}; it has: {known}")]
     NoNode {
-        /// Name of the network.
+        /// Name of the network that lacks the node.
         vnet: String,
         /// The name that is not that of a node.
         node: String,
@@ -137,7 +137,7 @@ pub enum Error {
     /// The network has no such link.
     #[error("network {vnet} has no link {link}")]
     NoLink {
-        /// Name of the network.
+        /// Name of the network that lacks the link.
         vnet: String,
         /// The requested link number.
         link: u32,
@@ -145,7 +145,7 @@ pub enum Error {
     /// A node has no such interface.
     #[error("node {node} has no interface {interface}")]
     NoInterface {
-        /// Name of the node.
+        /// Name of the node that lacks the interface.
         node: String,
         /// The name that is not that of an interface of the node.
         interface: String,
@@ -178,7 +178,7 @@ pub enum Error {
     /// The network does not fit on this host.
     #[error("network {vnet} does not fit: {reason}")]
     NotAdmitted {
-        /// Name of the network.
+        /// Name of the network that does not fit.
         vnet: String,
         /// The binding constraint, and what would fit.
         reason: String,
@@ -203,7 +203,7 @@ pub enum Error {
     /// The network has no such access point.
     #[error("network {vnet} has no access point {access} on this host; it has: {known}")]
     NoAccess {
-        /// Name of the network.
+        /// Name of the network that lacks the access point.
         vnet: String,
         /// The requested access point.
         access: String,
@@ -216,7 +216,7 @@ pub enum Error {
     /// Two links would use the same tunnel.
     #[error("link {link}: network {other} has a tunnel with the same end addresses and tag")]
     TunnelTaken {
-        /// Number of the link.
+        /// Number of the link whose tunnel is taken.
         link: u32,
         /// The network that already uses the tunnel.
         other: String,

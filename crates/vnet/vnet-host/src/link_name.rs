@@ -21,9 +21,9 @@ pub enum LinkNameError {
          its nodes (NODE,NODE); the links are: {known}"
     )]
     Unknown {
-        /// Name of the network.
+        /// Name of the network in which no link has the name.
         vnet: String,
-        /// The name that was given.
+        /// The text with which the user named the link.
         name: String,
         /// The links of the network.
         known: String,
@@ -31,9 +31,9 @@ pub enum LinkNameError {
     /// Several links have the name.
     #[error("{name} matches several links of network {vnet}; name one of {which}")]
     Several {
-        /// Name of the network.
+        /// Name of the network in which several links have the name.
         vnet: String,
-        /// The name that was given.
+        /// The text with which the user named the link.
         name: String,
         /// The ends that distinguish these links.
         which: String,

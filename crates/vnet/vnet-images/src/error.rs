@@ -11,7 +11,7 @@ pub enum ImageError {
     /// This host has no such image.
     #[error("this host has no image {name:?}; it has: {known}; `carina vnet image add` adds one")]
     Unknown {
-        /// Name of the image.
+        /// Name of the image that this host does not have.
         name: String,
         /// The images of this host.
         known: String,
@@ -19,7 +19,7 @@ pub enum ImageError {
     /// A file cannot be added as an image.
     #[error("image {name:?}: {reason}")]
     Refused {
-        /// Name of the image.
+        /// Name that the new image was to get.
         name: String,
         /// Why the store refuses the image.
         reason: String,
@@ -45,7 +45,7 @@ pub enum ImageError {
     /// A program of this host fails, or a suitable one is missing.
     #[error("{what}: {said}")]
     Tool {
-        /// What was attempted.
+        /// The operation that the program was to carry out, in words.
         what: String,
         /// Output of the program.
         said: String,
@@ -56,7 +56,7 @@ pub enum ImageError {
     /// An operation on a file fails.
     #[error("{what}: {source}")]
     File {
-        /// What was attempted.
+        /// The operation on a file that failed, in words.
         what: String,
         /// The system's reason.
         source: io::Error,
@@ -64,7 +64,7 @@ pub enum ImageError {
     /// The description of an image cannot be read or written.
     #[error("{what}: {source}")]
     Json {
-        /// What was attempted.
+        /// The operation on the description that failed, in words.
         what: String,
         /// What is wrong with the description.
         source: serde_json::Error,

@@ -106,7 +106,7 @@ pub enum ConfigurationError {
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     File {
-        /// Path of the file.
+        /// Path of the configuration or inventory that cannot be read.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -114,7 +114,7 @@ pub enum ConfigurationError {
     /// A file does not have the expected content.
     #[error("{}: line {line}: {text}", path.display())]
     Toml {
-        /// Path of the file.
+        /// Path of the configuration or inventory with the fault.
         path: PathBuf,
         /// Number of the line, from 1.
         line: usize,
@@ -124,7 +124,7 @@ pub enum ConfigurationError {
     /// The name of a store is invalid.
     #[error("{}: {source}", path.display())]
     Store {
-        /// Path of the file.
+        /// Path of the configuration that names the store.
         path: PathBuf,
         /// What is wrong with the name.
         source: StoreNameError,
@@ -132,7 +132,7 @@ pub enum ConfigurationError {
     /// The address of a role is invalid.
     #[error("{}: {source}", path.display())]
     Address {
-        /// Path of the file.
+        /// Path of the configuration that contains the address.
         path: PathBuf,
         /// What is wrong with the address.
         source: AddressError,

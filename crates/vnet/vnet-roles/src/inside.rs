@@ -44,7 +44,7 @@ pub enum Ask {
     Look {},
     /// Run a command in a node.
     Exec {
-        /// Name of the node.
+        /// Name of the node that runs the command.
         node: String,
         /// The command line, which a shell interprets.
         command: String,
@@ -57,7 +57,7 @@ pub enum Ask {
     /// Begin to run a command in a node. The host answers at once; [`Ask::Output`] fetches the
     /// output.
     Begin {
-        /// Name of the node.
+        /// Name of the node that runs the command.
         node: String,
         /// The command line, which a shell interprets.
         command: String,
@@ -70,7 +70,7 @@ pub enum Ask {
     /// host keeps only little output, so the command has to wait until its output is fetched. The
     /// host ends a command for which no such request comes for a minute.
     Output {
-        /// Name of the node.
+        /// Name of the node that runs the command.
         node: String,
         /// Number of the command, as in [`Ask::Begin`].
         session: u64,
@@ -79,31 +79,31 @@ pub enum Ask {
         since: u64,
         /// Most bytes to return. 0 returns nothing, and only keeps the command alive.
         most: u64,
-        /// Longest wait for output, ms.
+        /// Longest time for which the host waits for output before it answers, ms.
         wait_ms: u64,
     },
     /// End a command in a node. If [`Ask::Exec`] or [`Ask::Begin`] arrives at the host after this,
     /// the command is not run.
     EndExec {
-        /// Name of the node.
+        /// Name of the node that runs the command.
         node: String,
         /// Number of the command, as in [`Ask::Exec`] or [`Ask::Begin`].
         session: u64,
     },
     /// Return output of a node's console. The first request of a session registers the viewer.
     Watch {
-        /// Name of the node.
+        /// Name of the node whose console is watched.
         node: String,
         /// Number of the session, drawn by the viewer.
         session: u64,
         /// Position in the output of the session from which to return bytes.
         since: u64,
-        /// Longest wait for output, ms.
+        /// Longest time for which the host waits for output before it answers, ms.
         wait_ms: u64,
     },
     /// Type at the console of a node, in a session that watches it.
     Type {
-        /// Name of the node.
+        /// Name of the node at whose console to type.
         node: String,
         /// Number of the session, as in [`Ask::Watch`].
         session: u64,
@@ -112,14 +112,14 @@ pub enum Ask {
     },
     /// End a session that watches a console.
     Leave {
-        /// Name of the node.
+        /// Name of the node whose console was watched.
         node: String,
         /// Number of the session, as in [`Ask::Watch`].
         session: u64,
     },
     /// Send an echo request from a node.
     Echo {
-        /// Name of the node that sends.
+        /// Name of the node that sends the echo request.
         node: String,
         /// Address to which the request is sent.
         to: std::net::Ipv4Addr,
@@ -128,7 +128,7 @@ pub enum Ask {
     },
     /// Accept a TCP stream at a node, and read it to its end.
     Receive {
-        /// Name of the node.
+        /// Name of the node that receives the stream.
         node: String,
         /// TCP port at which the node accepts the stream.
         port: u16,
@@ -137,7 +137,7 @@ pub enum Ask {
     },
     /// Send a TCP stream from a node.
     Send {
-        /// Name of the node.
+        /// Name of the node that sends the stream.
         node: String,
         /// Address and port of the receiver.
         to: SocketAddrV4,
@@ -148,7 +148,7 @@ pub enum Ask {
     },
     /// Migrate a running machine to another QEMU of its host.
     Migrate {
-        /// Name of the node.
+        /// Name of the machine's node.
         node: String,
     },
     /// Begin to send 1000 echo requests per second from a namespace node. Only a PIP may request
@@ -163,7 +163,7 @@ pub enum Ask {
     },
     /// End the echo requests of a session, and return the result. Only a PIP may request this.
     EndEchoes {
-        /// Name of the node.
+        /// Name of the node that sends the echo requests.
         node: String,
         /// Number of the session, as in [`Ask::WatchEchoes`].
         session: u64,
@@ -184,9 +184,9 @@ pub enum Ask {
     Users {},
     /// Set or remove the impairment of frames that a node sends at an interface.
     Impair {
-        /// Name of the node.
+        /// Name of the node whose frames are impaired.
         node: String,
-        /// Name of the interface.
+        /// Name of the interface at which the node sends the frames.
         interface: String,
         /// The impairment; `None` removes it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,16 +194,16 @@ pub enum Ask {
     },
     /// Stop a node, or start or restart it and wait until it runs.
     SwitchNode {
-        /// Name of the node.
+        /// Name of the node to stop, start or restart.
         node: String,
-        /// What to do with the node.
+        /// Whether to stop, start or restart the node.
         what: NodeSwitch,
     },
     /// Take the link at an interface of a node down or up.
     SwitchLink {
-        /// Name of the node.
+        /// Name of a node at an end of the link.
         node: String,
-        /// Name of the interface.
+        /// Name of that node's interface at the link.
         interface: String,
         /// Whether to take the link up.
         is_up: bool,
@@ -211,9 +211,9 @@ pub enum Ask {
     /// Return a portion of a capture (pcapng) of the frames that pass an interface of a node. The
     /// first request of a session, with `since` and `wait_ms` 0, starts the capture.
     Copy {
-        /// Name of the node.
+        /// Name of the node whose frames are copied.
         node: String,
-        /// Name of the interface.
+        /// Name of the interface at which the frames are copied.
         interface: String,
         /// The other end of the link, `NODE:INTERFACE`.
         far: String,
@@ -225,13 +225,13 @@ pub enum Ask {
         /// Position in the file from which to return bytes; the caller has received all bytes
         /// before it.
         since: u64,
-        /// Longest wait for bytes, ms.
+        /// Longest time for which the host waits for bytes before it answers, ms.
         wait_ms: u64,
     },
     /// Stop the capture that [`Ask::Copy`] has started. What was captured so far, and the end of
     /// the file, can still be fetched.
     Enough {
-        /// Name of the node.
+        /// Name of the node whose frames are copied.
         node: String,
         /// Number of the session, as in [`Ask::Copy`].
         session: u64,

@@ -43,7 +43,7 @@ pub enum KeyError {
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Path of the file.
+        /// Path of the file that cannot be read or written.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -54,7 +54,7 @@ pub enum KeyError {
     /// A file does not contain a valid key or certificate, or the two do not match.
     #[error("{}: {what}", path.display())]
     Content {
-        /// Path of the file.
+        /// Path of the file with the invalid key or certificate.
         path: PathBuf,
         /// What is wrong with the content.
         what: String,

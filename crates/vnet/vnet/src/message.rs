@@ -158,14 +158,14 @@ pub enum ToPip {
     Advertise,
     /// Asks the PIP to reserve a part for a limited time.
     Reserve {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt to make it.
         key: PartKey,
         /// The part to reserve.
         part: Box<PartRequest>,
     },
     /// Asks the PIP to make the reserved part.
     Commit {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt that reserved the part.
         key: PartKey,
         /// The far tunnel end of each link that leaves the provider, by the link's end at a node of
         /// the part.
@@ -174,12 +174,12 @@ pub enum ToPip {
     /// Asks the PIP to release what it has reserved for this attempt and earlier ones; parts that
     /// are made stay.
     Cancel {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the last attempt to release.
         key: PartKey,
     },
     /// Asks the PIP to release all that is reserved or made for this attempt and earlier ones.
     Release {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the last attempt to release.
         key: PartKey,
     },
     /// Renews these parts. The VNP wants no others.
@@ -202,7 +202,7 @@ pub enum FromPip {
     Advertisement(Advertisement),
     /// The part is reserved.
     Offered {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt.
         key: PartKey,
         /// The near tunnel end of each link that leaves the provider, by the link's end at a node
         /// of the part.
@@ -210,42 +210,42 @@ pub enum FromPip {
     },
     /// The part is not reserved.
     Refused {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt.
         key: PartKey,
         /// Why the provider refuses the part.
         reason: Reason,
     },
     /// The provider is making the part.
     Committed {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt.
         key: PartKey,
     },
     /// The provider has no such part: its reservation or lease has expired, or it was released.
     Lapsed {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt.
         key: PartKey,
     },
     /// What was reserved for this attempt and earlier ones is released; a part that was made before
     /// stays.
     Cancelled {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt.
         key: PartKey,
     },
     /// Nothing of this attempt and earlier ones is left.
     Released {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt.
         key: PartKey,
     },
     /// Reports the state of a part.
     Status {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt to which the part belongs.
         key: PartKey,
         /// State of the part.
         status: PartStatus,
     },
     /// The provider has a part that the VNP did not name in its last renewal.
     Held {
-        /// The network and the attempt.
+        /// Uid of the network, and number of the attempt to which the part belongs.
         key: PartKey,
     },
     /// A node moves or has moved to another host of this provider, so that the node's links to

@@ -13,9 +13,9 @@ pub enum Message {
     },
     /// A command has ended.
     Ended {
-        /// The identifier of the command.
+        /// Identifier with which the host sent the command.
         id: String,
-        /// The shell's exit status.
+        /// Exit status with which the guest's shell ended the command.
         status: i32,
         /// Standard output, at most [`OUTPUT_BYTES_MAX`] bytes.
         output: Vec<u8>,
@@ -30,7 +30,7 @@ pub enum Message {
     },
     /// A piece of the output of a command that streams.
     Piece {
-        /// The identifier of the command.
+        /// Identifier of the command that wrote the output.
         id: String,
         /// Standard output or standard error.
         stream: Stream,
@@ -39,14 +39,14 @@ pub enum Message {
     },
     /// A command that streams has ended; all of its output came before.
     Done {
-        /// The identifier of the command.
+        /// Identifier of the command that has ended.
         id: String,
-        /// The shell's exit status.
+        /// Exit status with which the guest's shell ended the command.
         status: i32,
     },
     /// The guest did not receive the complete text of a command, and ran nothing.
     Lost {
-        /// The identifier of the command.
+        /// Identifier of the command that the guest did not run.
         id: String,
     },
 }

@@ -11,7 +11,7 @@ use carina_wire::vmpi::{Channel, DecodeError, HeaderError, Outcome};
 pub enum Event {
     /// The two sides have exchanged HELLO messages; flows can be allocated.
     Up {
-        /// The peer's name.
+        /// Name of the peer's system, from its HELLO.
         peer: String,
         /// What each side may send on the link.
         limits: Limits,
@@ -26,12 +26,12 @@ pub enum Event {
     },
     /// The peer registered an application name: this side can now allocate flows to the name.
     PeerRegistered {
-        /// The application's name.
+        /// Name of the application that the peer registered.
         name: String,
     },
     /// The peer no longer offers an application under this name.
     PeerUnregistered {
-        /// The application's name.
+        /// Name of the application that the peer no longer offers.
         name: String,
     },
     /// The peer requests a flow to an application that is registered on this side. The owner
@@ -48,7 +48,7 @@ pub enum Event {
     },
     /// The peer accepted a request of [`super::Endpoint::allocate`]; data may flow.
     Allocated {
-        /// The flow's channel.
+        /// The channel that carries the new flow.
         channel: Channel,
     },
     /// The peer refused a request of [`super::Endpoint::allocate`]; the channel is free again.
@@ -127,14 +127,14 @@ pub enum Violation {
     HelloTimeout,
     /// The peer sent more bytes on a channel than it had credit for.
     CreditOverrun {
-        /// The channel.
+        /// The channel on which the peer exceeded its credit.
         channel: Channel,
         /// Number of bytes by which the peer exceeded the limit.
         beyond_bytes: u64,
     },
     /// A piece that is longer than this side accepts.
     PieceTooLong {
-        /// The channel.
+        /// The channel on which the piece arrived.
         channel: Channel,
         /// Length of the piece in bytes, without header.
         bytes: usize,
@@ -142,27 +142,27 @@ pub enum Violation {
     /// A bundle that is longer than this side accepts, has a length that is not a multiple of 8
     /// bytes, or arrives between the pieces of an SDU.
     BadBundle {
-        /// The channel.
+        /// The channel on which the bundle arrived.
         channel: Channel,
     },
     /// An SDU that is longer than this side accepts.
     SduTooLong {
-        /// The channel.
+        /// The channel on which the SDU arrived.
         channel: Channel,
     },
     /// An ALLOCATE for a channel that is in use, or that only this side may open.
     BadChannel {
-        /// The channel.
+        /// The channel that the ALLOCATE names.
         channel: Channel,
     },
     /// An ALLOCATE_RESPONSE for a channel on which this side has no open request.
     UnexpectedResponse {
-        /// The channel.
+        /// The channel that the ALLOCATE_RESPONSE names.
         channel: Channel,
     },
     /// A CREDIT whose limit decreases, or exceeds what a correct receiver can grant.
     BadCredit {
-        /// The channel.
+        /// The channel that the CREDIT names.
         channel: Channel,
     },
     /// The peer registered more than [`super::NAMES_MAX`] names.

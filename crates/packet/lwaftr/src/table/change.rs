@@ -22,9 +22,9 @@ pub enum ChangeError {
     /// The PSID does not fit into its number of bits.
     #[error("psid {psid} does not fit into psid-length {psid_bits}")]
     Psid {
-        /// The PSID.
+        /// PSID of the softwire.
         psid: u16,
-        /// Number of bits it may have.
+        /// Number of bits that a PSID may have in this division of ports.
         psid_bits: u8,
     },
     /// Another softwire of the same address divides its ports differently.
@@ -35,7 +35,7 @@ pub enum ChangeError {
         .others.offset_bits
     )]
     Overlap {
-        /// The IPv4 address.
+        /// IPv4 address of the softwire to add.
         ipv4: Ipv4Addr,
         /// How its other softwires divide the ports.
         others: PortSets,
@@ -43,17 +43,17 @@ pub enum ChangeError {
     /// The softwire to add exists already.
     #[error("softwire {ipv4} psid {psid} already exists")]
     There {
-        /// The IPv4 address.
+        /// IPv4 address of the softwire to add.
         ipv4: Ipv4Addr,
-        /// The PSID.
+        /// PSID of the softwire to add.
         psid: u16,
     },
     /// The softwire to replace or remove does not exist.
     #[error("softwire {ipv4} psid {psid} does not exist")]
     NotThere {
-        /// The IPv4 address.
+        /// IPv4 address of the missing softwire.
         ipv4: Ipv4Addr,
-        /// The PSID.
+        /// PSID of the missing softwire.
         psid: u16,
     },
     /// The table cannot hold more softwires.

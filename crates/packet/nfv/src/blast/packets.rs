@@ -81,7 +81,7 @@ pub enum PacketsError {
     /// The file cannot be read, or is not a capture file.
     #[error("{path}: {source}")]
     File {
-        /// The file.
+        /// Path of the file that cannot be read.
         path: String,
         /// The reason.
         source: CaptureFileError,
@@ -89,7 +89,7 @@ pub enum PacketsError {
     /// The file has packets, but none that can be sent.
     #[error("{path} has no whole Ethernet frame that could be sent: of its packets {skipped}")]
     NoFrame {
-        /// The file.
+        /// Path of the file whose packets cannot be sent.
         path: String,
         /// Number of packets by the reason why they cannot be sent.
         skipped: Skipped,
@@ -97,7 +97,7 @@ pub enum PacketsError {
     /// The file has no packet.
     #[error("{path} has no packet")]
     Empty {
-        /// The file.
+        /// Path of the file without packets.
         path: String,
     },
 }

@@ -57,7 +57,7 @@ pub enum Fault {
     /// A field has a value of the wrong type.
     #[error("{field} is {found}: {wanted} is expected")]
     Type {
-        /// The field's name.
+        /// Name of the field whose value has the wrong type.
         field: String,
         /// The type that was found.
         found: &'static str,
@@ -75,7 +75,7 @@ pub enum Fault {
     /// A mandatory field is missing.
     #[error("{field} is missing: give {wanted}")]
     Missing {
-        /// The field's name.
+        /// Name of the field that is missing.
         field: &'static str,
         /// What the field should contain.
         wanted: &'static str,
@@ -83,7 +83,7 @@ pub enum Fault {
     /// A field has an invalid value.
     #[error("{field} = {found:?}: {wanted}")]
     Value {
-        /// The field's name.
+        /// Name of the field whose value is invalid.
         field: String,
         /// The invalid value.
         found: String,
@@ -93,7 +93,7 @@ pub enum Fault {
     /// A filter cannot be compiled.
     #[error("{field}: {error}")]
     Filter {
-        /// The field's name.
+        /// Name of the field that contains the filter.
         field: &'static str,
         /// The filter's fault.
         error: FilterError,
@@ -115,29 +115,29 @@ pub enum Fault {
          station needs its own"
     )]
     TwoAddresses {
-        /// The name of the later port.
+        /// Name of the later of the two ports with this address.
         name: String,
         /// The MAC address.
         mac: Mac,
-        /// The name of the earlier port.
+        /// Name of the earlier of the two ports with this address.
         other: String,
     },
     /// Two ports have the same socket.
     #[error("port {name}: port {other} has the socket {socket} too; each port needs its own")]
     TwoSockets {
-        /// The name of the later port.
+        /// Name of the later of the two ports with this socket.
         name: String,
         /// The socket's path.
         socket: String,
-        /// The name of the earlier port.
+        /// Name of the earlier of the two ports with this socket.
         other: String,
     },
     /// Two ports claim a resource that only one can have.
     #[error("port {name} and port {other} have {what}")]
     NotSole {
-        /// The name of the later port.
+        /// Name of the later of the two ports that claim the resource.
         name: String,
-        /// The name of the earlier port.
+        /// Name of the earlier of the two ports that claim the resource.
         other: String,
         /// Describes the resource, and why it cannot be shared.
         what: String,
@@ -148,7 +148,7 @@ pub enum Fault {
     /// A field requires another field.
     #[error("{field} needs {needed}")]
     Needs {
-        /// The field's name.
+        /// Name of the field that requires the other one.
         field: &'static str,
         /// The required field.
         needed: &'static str,

@@ -32,7 +32,7 @@ pub enum CreateError {
 pub enum AllocateError {
     /// This IPCP is not a member, or is leaving.
     NotMember {
-        /// Name of the DIF.
+        /// Name of the DIF of which this IPCP is not a member.
         dif: String,
     },
     /// The name of an application is not well formed.
@@ -45,14 +45,14 @@ pub enum AllocateError {
     Connection(ConnectionError),
     /// The directory has no member where the application is registered.
     UnknownName {
-        /// Name of the DIF.
+        /// Name of the DIF whose directory was asked.
         dif: String,
-        /// The name.
+        /// Name of the application that the directory does not have.
         name: String,
     },
     /// The application is registered at members that cannot be reached.
     Unreachable {
-        /// Name of the application.
+        /// Name of the application that was to be called.
         name: String,
         /// Names of the members where the application is registered.
         holders: Vec<String>,
@@ -60,9 +60,9 @@ pub enum AllocateError {
     /// The application is registered at a member of which only the address is known, and no route
     /// leads to that address.
     NoRoute {
-        /// Name of the application.
+        /// Name of the application that was to be called.
         name: String,
-        /// Address of the member.
+        /// Address of the member at which the application is registered.
         address: u64,
     },
 }

@@ -67,13 +67,13 @@ pub enum AuthError {
     /// The signature is wrong.
     #[error("the signature of `{name}` is wrong")]
     Signature {
-        /// Name of the key.
+        /// Name of the key with which the other side claims to sign.
         name: String,
     },
     /// The MAC is wrong: the signature belongs to another exchange.
     #[error("`{name}` has signed another exchange than this one")]
     OtherExchange {
-        /// Name of the key.
+        /// Name of the key with which the other side has signed.
         name: String,
     },
 }

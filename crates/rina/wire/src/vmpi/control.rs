@@ -14,12 +14,12 @@ pub enum Control<'a> {
     /// Registers the name of an application on the sender's side, so that the receiver can allocate
     /// flows to it.
     Register {
-        /// Name of the application.
+        /// Name of the application that the receiver may now call.
         name: &'a str,
     },
     /// Withdraws the registration of an application name.
     Unregister {
-        /// Name of the application.
+        /// Name of the application that the receiver may no longer call.
         name: &'a str,
     },
     /// Requests a flow between two applications.
@@ -48,14 +48,14 @@ pub enum Control<'a> {
     },
     /// Ends a flow. Each side sends exactly one such message; then the channel is free.
     Deallocate {
-        /// Channel of the flow.
+        /// Channel of the flow that ends.
         channel: Channel,
         /// Reason, for people; empty when the application closed the flow.
         reason: &'a str,
     },
     /// Raises the limit up to which the receiver of the message may send on a channel.
     Credit {
-        /// Channel of the flow.
+        /// Channel whose limit is raised.
         channel: Channel,
         /// Total ring space in bytes that the receiver of the message may use, counted from the
         /// start of the flow.

@@ -13,7 +13,7 @@ pub enum RegisterError {
     /// The register's file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Path of the file.
+        /// Path of the register's file.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
@@ -21,7 +21,7 @@ pub enum RegisterError {
     /// The file's content is invalid.
     #[error("{}: {source}", path.display())]
     Json {
-        /// Path of the file.
+        /// Path of the register's file.
         path: PathBuf,
         /// What is wrong with the content.
         source: serde_json::Error,
@@ -29,9 +29,9 @@ pub enum RegisterError {
     /// The access point has no such user.
     #[error("access point {access} of network {network} has no user {user}; it has: {known}")]
     NoUser {
-        /// Name of the access point.
+        /// Name of the access point without that user.
         access: String,
-        /// Name of the network.
+        /// Name of the network to which the access point belongs.
         network: String,
         /// Name of the requested user.
         user: String,

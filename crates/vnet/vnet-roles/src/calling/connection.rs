@@ -32,9 +32,9 @@ pub enum CallError {
     /// The party is not reached, or cannot prove its identity.
     #[error("{callee} cannot be reached at {address}: {source}")]
     Unreached {
-        /// The party that was called.
+        /// Role and name of the party that was called.
         callee: Identity,
-        /// The address that was called.
+        /// Address at which the party was called.
         address: String,
         /// Why the party was not reached.
         source: io::Error,
@@ -42,9 +42,9 @@ pub enum CallError {
     /// The connection to the party broke before the answer was complete.
     #[error("the call to {callee} at {address} broke off: {source}")]
     Broken {
-        /// The party that was called.
+        /// Role and name of the party that was called.
         callee: Identity,
-        /// The address that was called.
+        /// Address at which the party was called.
         address: String,
         /// Why the connection broke.
         source: io::Error,
@@ -55,7 +55,7 @@ pub enum CallError {
     /// The answer is not what was expected.
     #[error("{callee} sent an unexpected answer: {what}")]
     Answer {
-        /// The party that was called.
+        /// Role and name of the party that sent the answer.
         callee: Identity,
         /// What is wrong with the answer.
         what: String,

@@ -38,7 +38,7 @@ pub enum LimitError {
     NoNodes {
         /// Name of the node that the host cannot make.
         node: String,
-        /// The reason that the host reports.
+        /// Why the host can make no node, as the host reports.
         why: String,
     },
     /// The host can make no virtual machines.
@@ -46,7 +46,7 @@ pub enum LimitError {
     NoMachines {
         /// Name of the node that is a virtual machine.
         node: String,
-        /// The reason that the host reports.
+        /// Why the host can make no virtual machine, as the host reports.
         why: String,
     },
     /// The host does not have the image.
@@ -57,7 +57,7 @@ pub enum LimitError {
     NoImage {
         /// Name of the node that boots the image.
         node: String,
-        /// Name of the image.
+        /// Name of the image that the host does not have.
         image: String,
         /// The images that the host has, as a list in text.
         known: String,
@@ -70,7 +70,7 @@ pub enum LimitError {
     NoMemberImage {
         /// Name of the node that would be a member of a DIF.
         node: String,
-        /// Name of the image.
+        /// Name of the image, which runs no Carina node.
         image: String,
     },
     /// The memory is too small for a member of a DIF.

@@ -28,7 +28,7 @@ pub enum ClientError {
     /// The connection failed while the client sent the request or read the answer.
     #[error("{}: the request failed: {source}", path.display())]
     Io {
-        /// Path of the socket.
+        /// Path of the server's socket.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
@@ -41,7 +41,7 @@ pub enum ClientError {
     Silent {
         /// Which server was expected on the socket.
         server: Server,
-        /// Path of the socket.
+        /// Path of the socket whose server does not answer.
         path: PathBuf,
         /// Method and target of the request.
         request: String,
@@ -51,7 +51,7 @@ pub enum ClientError {
     /// The answer is not valid HTTP, or its body is not the expected JSON.
     #[error("{}: cannot parse the answer: {what}", path.display())]
     Protocol {
-        /// Path of the socket.
+        /// Path of the socket whose server sent the answer.
         path: PathBuf,
         /// What is wrong with the answer.
         what: String,
