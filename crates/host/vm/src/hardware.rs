@@ -20,9 +20,9 @@ pub struct Hardware {
     pub machine: String,
     /// The accelerator: `kvm` or `tcg`.
     pub accel: String,
-    /// Memory in MiB.
+    /// Memory that the guest sees, in MiB.
     pub memory_mib: u32,
-    /// Number of processors.
+    /// Number of processors that the guest sees.
     pub cpus: u32,
     /// The key of the template that the machine was cloned from. The running machine no longer
     /// needs it.
@@ -38,7 +38,7 @@ pub struct Hardware {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Card {
-    /// Number of the card.
+    /// Number of the card, unique in the machine.
     pub id: u32,
     /// Number of the port that the card sits on.
     pub port: u32,

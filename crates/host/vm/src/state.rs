@@ -23,9 +23,9 @@ pub struct Record {
     pub started_ticks: u64,
     /// The accelerator: `kvm` or `tcg`.
     pub accel: String,
-    /// Memory in MiB.
+    /// Memory of the guest, in MiB.
     pub memory_mib: u32,
-    /// Number of processors.
+    /// Number of processors of the guest.
     pub cpus: u32,
     /// Unix socket on which QEMU listens for a QMP client, which controls the machine.
     pub qmp: PathBuf,

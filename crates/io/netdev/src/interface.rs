@@ -11,7 +11,7 @@ use crate::error::NetdevError;
 /// Properties of an Ethernet interface at the time when it was looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Name of the interface.
+    /// Name of the network interface, such as `eth1`.
     pub name: String,
     /// Index of the interface in its network namespace. It changes when the interface is removed
     /// and created again under the same name.

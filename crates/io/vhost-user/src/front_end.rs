@@ -36,7 +36,7 @@ pub struct FrontEndConfig<'a> {
 /// Addresses of the three parts of a split ring in the guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingPlace {
-    /// Number of descriptors of the ring.
+    /// Number of descriptors of the ring, a power of two.
     pub size: u16,
     /// Address of the ring's descriptor table.
     pub descriptors: u64,

@@ -36,7 +36,7 @@ pub enum Role {
 pub struct PortConfig {
     /// Path of the vhost-user socket.
     pub path: PathBuf,
-    /// Which end listens on the socket.
+    /// Whether this end or the front end listens on the socket.
     pub role: Role,
     /// The features and limits that the device offers.
     pub offer: Offer,

@@ -22,7 +22,7 @@ pub struct RingConfig {
     /// Number of descriptors of the ring: at most [`SIZE_MAX`], and a power of two for a split
     /// ring.
     pub size: u16,
-    /// Address of the descriptor table.
+    /// Address of the ring's descriptor table, in the address space `space`.
     pub descriptors: u64,
     /// Address of the part that the driver writes: the available ring, or its event suppression.
     pub driver: u64,
@@ -30,11 +30,11 @@ pub struct RingConfig {
     pub device: u64,
     /// The address space in which the three addresses are given.
     pub space: AddressSpace,
-    /// Whether `VIRTIO_F_EVENT_IDX` was negotiated.
+    /// Whether driver and device have negotiated `VIRTIO_F_EVENT_IDX`.
     pub has_event_index: bool,
-    /// Whether `VIRTIO_F_INDIRECT_DESC` was negotiated.
+    /// Whether driver and device have negotiated `VIRTIO_F_INDIRECT_DESC`.
     pub has_indirect: bool,
-    /// Whether `VIRTIO_F_IN_ORDER` was negotiated.
+    /// Whether driver and device have negotiated `VIRTIO_F_IN_ORDER`.
     pub is_in_order: bool,
     /// The position at which the device half begins: 0 for a new split ring,
     /// [`PackedPosition::START`](crate::PackedPosition) for a new packed ring, or a value that

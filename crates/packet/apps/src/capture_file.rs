@@ -76,7 +76,7 @@ pub struct CapturedFrames {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureFileError {
-    /// The file cannot be read.
+    /// The operating system could not open or read the file.
     #[error(transparent)]
     System(#[from] io::Error),
     /// The file is not a capture, or is damaged.

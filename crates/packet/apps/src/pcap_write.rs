@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PcapWriteConfig {
-    /// Path of the file.
+    /// Path of the capture file that the app creates.
     pub file: PathBuf,
     /// Most bytes of each frame to write.
     #[serde(default = "all")]

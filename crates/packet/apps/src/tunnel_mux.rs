@@ -42,7 +42,7 @@ use crate::station::Station4;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelMuxConfig {
-    /// MAC address of the interface.
+    /// MAC address of the interface that sends and receives the tunnels' packets.
     pub mac: MacText,
     /// The tunnels.
     pub tunnels: Vec<MuxTunnel>,

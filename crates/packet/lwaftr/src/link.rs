@@ -36,7 +36,7 @@ pub struct Link {
     held: VecDeque<(Frame, Single)>,
 }
 
-/// The IP version of a side.
+/// Which side of an AFTR, by its IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4: the external side.
@@ -65,11 +65,11 @@ pub struct Ether {
     pub next: Option<Mac>,
 }
 
-/// What a side needs to send a frame.
+/// Resources that a side uses while it sends a packet: where frames go, pool, counters and MTU.
 pub struct Leaving<'a> {
     /// Frames to send are appended here.
     pub out: &'a mut Vec<Frame>,
-    /// Counts what is sent and dropped.
+    /// Counters of packets that are sent, and of packets that are dropped.
     pub counters: &'a mut Counters,
     /// Pool from which the frames of fragments are taken.
     pub pool: &'a Pool,

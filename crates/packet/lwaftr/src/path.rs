@@ -30,7 +30,7 @@ pub struct PathError {
     pub text: String,
     /// Position of the faulty character, from 1.
     pub at: usize,
-    /// What is expected there.
+    /// What a valid path has at that place, in words.
     pub expected: &'static str,
 }
 

@@ -29,7 +29,7 @@ pub struct Statement<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct ReadError {
-    /// The line, from 1.
+    /// Number of the line with the fault, from 1.
     pub line: u32,
     /// The fault.
     pub fault: Fault,

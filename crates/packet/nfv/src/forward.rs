@@ -247,15 +247,15 @@ pub struct Forwarding {
 /// Number of frames and bytes that arrived and left at one port since the forwarder started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortCounts {
-    /// The port's name.
+    /// Name of the port that the counts are about.
     pub port: String,
     /// Frames that arrived at the port.
     pub in_packets: u64,
-    /// Bytes of these frames, without FCS.
+    /// Total bytes of the frames that `in_packets` counts, without FCS.
     pub in_bytes: u64,
     /// Frames that left at the port.
     pub out_packets: u64,
-    /// Bytes of these frames, without FCS.
+    /// Total bytes of the frames that `out_packets` counts, without FCS.
     pub out_bytes: u64,
 }
 

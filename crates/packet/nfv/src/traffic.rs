@@ -65,7 +65,7 @@ pub type PortApp = toml::Table;
 /// A port of the NFV process, such as a guest's network card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficPort {
-    /// The port's name.
+    /// Name of the port, as in the file of ports.
     pub name: String,
     /// The app at the port's end, such as `vhost_user` for a guest.
     pub app: PortApp,

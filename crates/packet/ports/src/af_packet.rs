@@ -53,7 +53,7 @@ use crate::offload::{Intake, header_of};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AfPacketConfig {
-    /// Name of the interface.
+    /// Name of the network interface to use, such as `eth1`.
     pub interface: String,
     /// Whether to receive frames for other stations too.
     #[serde(default = "yes")]

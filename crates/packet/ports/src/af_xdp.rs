@@ -48,7 +48,7 @@ use crate::offload::header_of;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AfXdpConfig {
-    /// Name of the interface.
+    /// Name of the network interface to use, such as `eth1`.
     pub interface: String,
     /// Number of the interface's queue whose frames the app takes, from 0.
     #[serde(default)]

@@ -44,7 +44,7 @@ pub(crate) mod device;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapConfig {
-    /// Name of the interface.
+    /// Name of the TAP interface, such as `tap0`.
     pub name: String,
     /// MTU to set at the interface; `None` leaves the MTU that the interface has.
     #[serde(default)]

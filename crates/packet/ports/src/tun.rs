@@ -36,7 +36,7 @@ use crate::tap::device::{Device, DeviceConfig, LOOK_EVERY, check_device, frame_b
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunConfig {
-    /// Name of the interface.
+    /// Name of the TUN interface, such as `tun0`.
     pub name: String,
     /// MTU to set at the interface; `None` leaves the MTU that the interface has.
     #[serde(default)]

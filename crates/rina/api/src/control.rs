@@ -290,7 +290,7 @@ pub struct FlowInfo {
 /// An entry of `GET /v1/difs`: one DIF, as this system sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DifInfo {
-    /// Name of the DIF.
+    /// Name of the DIF that this entry describes.
     pub name: DifName,
     /// Type of the IPCPs in the DIF, such as `eth` or `normal`.
     #[serde(rename = "type")]

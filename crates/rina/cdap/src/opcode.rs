@@ -7,39 +7,39 @@
 pub enum Opcode {
     /// M_CONNECT: opens a connection.
     Connect = 0,
-    /// M_CONNECT_R.
+    /// M_CONNECT_R: accepts or refuses the connection.
     ConnectR = 1,
     /// M_RELEASE: closes the connection.
     Release = 2,
-    /// M_RELEASE_R.
+    /// M_RELEASE_R: answers M_RELEASE.
     ReleaseR = 3,
-    /// M_CREATE.
+    /// M_CREATE: requests that an object be created.
     Create = 4,
-    /// M_CREATE_R.
+    /// M_CREATE_R: answers M_CREATE.
     CreateR = 5,
-    /// M_DELETE.
+    /// M_DELETE: requests that an object be deleted.
     Delete = 6,
-    /// M_DELETE_R.
+    /// M_DELETE_R: answers M_DELETE.
     DeleteR = 7,
-    /// M_READ.
+    /// M_READ: requests the value of objects.
     Read = 8,
-    /// M_READ_R.
+    /// M_READ_R: answers M_READ, in one message or several.
     ReadR = 9,
-    /// M_CANCELREAD.
+    /// M_CANCELREAD: requests that no further answer to an M_READ be sent.
     CancelRead = 10,
-    /// M_CANCELREAD_R.
+    /// M_CANCELREAD_R: answers M_CANCELREAD.
     CancelReadR = 11,
-    /// M_WRITE.
+    /// M_WRITE: requests that the value of an object be set.
     Write = 12,
-    /// M_WRITE_R.
+    /// M_WRITE_R: answers M_WRITE.
     WriteR = 13,
-    /// M_START.
+    /// M_START: requests that the operation of an object be started.
     Start = 14,
-    /// M_START_R.
+    /// M_START_R: answers M_START.
     StartR = 15,
-    /// M_STOP.
+    /// M_STOP: requests that the operation of an object be stopped.
     Stop = 16,
-    /// M_STOP_R.
+    /// M_STOP_R: answers M_STOP.
     StopR = 17,
 }
 
@@ -128,11 +128,11 @@ impl Opcode {
     }
 }
 
-/// A modifier of an operation.
+/// The flag of a CDAP message, which modifies its operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Flag {
-    /// No modifier.
+    /// The message carries out its operation without modification.
     #[default]
     None = 0,
     /// Perform the operation on all objects in scope, or on none.

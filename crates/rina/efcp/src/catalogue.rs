@@ -8,7 +8,7 @@ use crate::error::PolicyError;
 /// Description of a policy of EFCP or delimiting, for lists that people read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyInfo {
-    /// Name of the policy.
+    /// Name of the policy, as in the configuration of a DIF.
     pub name: &'static str,
     /// What the policy does, in one sentence.
     pub help: &'static str,

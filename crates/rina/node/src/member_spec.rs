@@ -39,7 +39,7 @@ pub struct MemberSpec {
     /// Authentication: `none`, `password:FILE` or `ed25519:KEYFILE,ALLOWEDFILE`.
     #[serde(default)]
     pub auth: Option<String>,
-    /// Dialect of the DIF.
+    /// Dialect of the protocols that all members of the DIF use.
     #[serde(default)]
     pub dialect: Dialect,
     /// The DIF's configuration, as far as it is given. In [`Dialect::Irati`] it is this member's

@@ -20,7 +20,7 @@ pub struct HostsFile {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HostsFileError {
-    /// The file cannot be read.
+    /// The operating system could not open or read the file.
     #[error("{0}")]
     File(#[from] std::io::Error),
     /// A line that does not begin with an address.

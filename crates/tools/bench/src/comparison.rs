@@ -93,9 +93,9 @@ pub struct Comparison {
     pub sizes: Vec<u64>,
     /// SDU sizes in bytes for the echo.
     pub echo_sizes: Vec<u64>,
-    /// Number of runs of each measurement.
+    /// Number of times that each system is measured, per case and SDU size.
     pub runs: usize,
-    /// Duration of each measurement in nanoseconds.
+    /// Duration of a single measurement in nanoseconds.
     pub time_ns: u64,
     /// The systems whose processes are pinned.
     pub pin: Pin,

@@ -6,7 +6,7 @@ use carina_measure::figure::FigureError;
 use carina_measure::transport::TransportError;
 use carina_measure::trial::TrialError;
 
-/// An error of this crate.
+/// Why a benchmark or a demonstration could not be carried out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -46,16 +46,16 @@ pub fn sizes() -> Vec<u64> {
     sizes
 }
 
-/// SDU sizes of the echo, in bytes.
+/// SDU sizes at which the echo is measured, in bytes.
 pub const ECHO_SIZES: [u64; 4] = [64, 1500, 4000, 65_000];
 
 /// Which cases, systems and SDU sizes to measure between a VM and its host, for how long, and how
 /// often.
 #[derive(Debug, Clone)]
 pub struct HvOptions {
-    /// Number of runs of each measurement.
+    /// Number of times that each system is measured, per case and SDU size.
     pub runs: usize,
-    /// Duration of each measurement in nanoseconds.
+    /// Duration of a single measurement in nanoseconds.
     pub time_ns: u64,
     /// SDU sizes in bytes at which each case is measured.
     pub sizes: Vec<u64>,

@@ -26,9 +26,9 @@ const CASES: [(&str, Direction); 2] = [("one-way", Direction::Forward), ("echo",
 /// which processes pinned.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// Number of runs of each measurement.
+    /// Number of times that each system is measured, per case and SDU size.
     pub runs: usize,
-    /// Duration of each measurement in nanoseconds.
+    /// Duration of a single measurement in nanoseconds.
     pub time_ns: u64,
     /// SDU sizes in bytes at which each system is measured.
     pub sizes: Vec<u64>,

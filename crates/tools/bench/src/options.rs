@@ -9,7 +9,7 @@ use crate::failures::Failures;
 pub struct Options<Case> {
     /// The cases of the benchmark that are measured, each at all sizes.
     pub cases: Vec<Case>,
-    /// Number of runs of each measurement.
+    /// Number of times that each case is measured at each size.
     pub runs: usize,
     /// Duration of each single measurement in nanoseconds, without its warm-up.
     pub time_ns: u64,

@@ -81,7 +81,7 @@ pub const TABLES: [(&str, Metric, &str); 2 * CASES.len()] = {
 pub struct RestartOptions {
     /// The events (restarts and migrations) whose pauses are measured.
     pub cases: Vec<Case>,
-    /// Number of runs of each measurement.
+    /// Number of times that each event is measured.
     pub runs: usize,
     /// Called with a line of text at each step of the benchmark.
     pub progress: Progress,

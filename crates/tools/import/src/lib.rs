@@ -47,9 +47,9 @@ pub struct Note {
 pub struct Member {
     /// Name of the IPCP.
     pub ipcp: String,
-    /// Name of the DIF.
+    /// Name of the DIF that the member joins or creates.
     pub dif: String,
-    /// Dialect of the DIF.
+    /// Dialect of the protocols that all members of the DIF use.
     pub dialect: Dialect,
     /// Names of the N-1 DIFs.
     pub over: Vec<String>,

@@ -8,7 +8,7 @@ use carina_api::control::ClientError;
 
 use carina_topology::LoadError;
 
-/// An error of this crate.
+/// Why a lab could not be loaded, made, used or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -25,7 +25,7 @@ pub struct Status {
 /// A system of a lab, with the IPCPs of its node.
 #[derive(Debug, Serialize)]
 pub struct SystemStatus {
-    /// Name of the system.
+    /// Name of the system, as in the lab file.
     pub name: String,
     /// Where the system runs: the name of its network namespace, or `VM on SYSTEM`.
     pub place: String,

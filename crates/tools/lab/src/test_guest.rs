@@ -17,7 +17,7 @@ use carina_topology::hv_dif;
 pub struct GuestSpec {
     /// Name of the guest.
     pub name: String,
-    /// Memory in MiB.
+    /// Memory of the guest, in MiB.
     pub memory_mib: u32,
     /// The guest's VMPI devices, at most one of each kind, in the order of [`VmpiKind`]. Over each
     /// device there is a DIF between guest and host: [`TestGuest::dif`].

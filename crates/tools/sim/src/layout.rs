@@ -12,7 +12,7 @@ use carina_random::Random;
 /// A DIF that is being laid out, with the parameters of its members.
 #[derive(Clone, Debug)]
 pub struct Layer<'a> {
-    /// Name of the DIF.
+    /// Name of the DIF that forms the layer.
     pub dif: &'a str,
     /// Configuration of the DIF.
     pub config: &'a DifConfig,

@@ -63,9 +63,9 @@ pub struct System {
 pub struct Vm {
     /// The system to whose node the VM is attached, by the DIF `hv.NAME`.
     pub host: String,
-    /// Memory in MiB.
+    /// Memory of the VM, in MiB.
     pub memory_mib: u32,
-    /// Number of processors.
+    /// Number of processors of the VM.
     pub cpus: u32,
 }
 
@@ -89,7 +89,7 @@ pub struct Link {
 /// The end of a link at one system.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LinkEnd {
-    /// Name of the system.
+    /// Name of the system at this end of the link.
     pub system: String,
     /// Name of the system's interface on the link.
     pub interface: String,
@@ -103,12 +103,12 @@ pub struct LinkEnd {
 /// A normal DIF with its configuration and its members.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Dif {
-    /// Name of the DIF.
+    /// Name of the DIF that the topology describes.
     pub name: String,
     /// 1 if all N-1 DIFs are links and VMs, otherwise one more than the highest level of an N-1
     /// DIF.
     pub level: usize,
-    /// Dialect of the DIF.
+    /// Dialect of the protocols that all members of the DIF use.
     pub dialect: Dialect,
     /// Configuration of the DIF. In other dialects than native, values equal to
     /// [`DifConfig::default`] are replaced by the dialect's defaults.

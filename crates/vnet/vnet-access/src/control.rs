@@ -66,7 +66,7 @@ pub struct Joined {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedDif {
-    /// Name of the DIF.
+    /// Name of the DIF that the user's system may join.
     pub name: String,
     /// Name of the member in the access point's node, with which the user's member enrolls.
     pub via: String,

@@ -32,13 +32,13 @@ pub struct Claims {
     pub iss: String,
     /// Ed25519 public key that verifies the signature.
     pub by: PublicKey,
-    /// Name of the user.
+    /// Name of the user for whom the token was made.
     pub sub: String,
-    /// Uid of the network.
+    /// Uid of the network that the holder may join.
     pub vnet: VnetId,
-    /// Name of the network.
+    /// Name of the network that the holder may join.
     pub name: String,
-    /// Name of the access point.
+    /// Name of the access point that accepts the token.
     pub access: String,
     /// Addresses at which the access point listens.
     pub at: Vec<SocketAddr>,

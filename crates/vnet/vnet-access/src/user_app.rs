@@ -32,15 +32,15 @@ use crate::user_end::{UserEnd, UserSink};
 /// What the app for the user's end of a tunnel needs to start: keys and addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserConfig {
-    /// Private key of this end.
+    /// Private key of the user's end of the tunnel.
     pub key: PrivateKey,
-    /// Address and UDP port of the access point.
+    /// IP address and UDP port of the access point, outside the tunnel.
     pub point: SocketAddr,
     /// Public key of the access point.
     pub point_key: PublicKey,
-    /// Address of the user.
+    /// IPv4 address of the user inside the network.
     pub address: Ipv4Addr,
-    /// Receives messages of the access point.
+    /// State of the user's end, through which another thread receives messages of the access point.
     pub watch: Watch,
 }
 

@@ -18,9 +18,9 @@ use crate::error::{Error, Result};
 /// The resources that a host has for nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Number of virtual processors.
+    /// Number of virtual processors that the host has for nodes.
     pub cpus: u64,
-    /// Memory, MiB.
+    /// Memory that the host has for nodes, MiB.
     pub memory_mib: u64,
     /// Number of physical cards that nodes may use.
     pub nics: u64,

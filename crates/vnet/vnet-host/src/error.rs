@@ -8,7 +8,7 @@ use carina_graph::runner::RunnerError;
 use carina_vnet::host_part::{Cause, LimitError, NodeState};
 use carina_vnet_images::ImageError;
 
-/// An error of this crate.
+/// Why an agent could not make, change, show or remove a virtual network on its host.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

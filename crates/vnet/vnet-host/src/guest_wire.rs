@@ -45,7 +45,7 @@ pub struct Offer {
     pub vnet: VnetId,
     /// Random number of the move, which the provider has given to both hosts.
     pub number: u64,
-    /// Name of the node.
+    /// Name of the node that moves.
     pub node: String,
     /// The hardware that the node's guest sees.
     pub hardware: Hardware,

@@ -24,7 +24,7 @@ use crate::steps::Steps;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Name of the network.
+    /// Name of the network that would be made or changed.
     pub name: String,
     /// Whether the network exists already and would be changed.
     pub is_there: bool,

@@ -65,7 +65,7 @@ pub(crate) fn end(dir: &VnetDir, record: &Record) -> Result<()> {
 /// A node of a network that does not run any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedNode {
-    /// Name of the node.
+    /// Name of the node that has ended.
     pub name: String,
     /// Why the node must be made again.
     pub reason: &'static str,

@@ -26,7 +26,7 @@ pub struct HostSettings {
 /// none of these addresses, because it would answer packets of tunnels with ICMP errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underlay {
-    /// Name of the interface.
+    /// Name of the interface that carries links to other hosts.
     pub interface: String,
     /// Path of the interface's network namespace.
     pub netns: PathBuf,
@@ -39,7 +39,7 @@ pub struct Underlay {
 pub struct UnderlayPort {
     /// The configured underlay.
     pub wanted: Underlay,
-    /// MAC address of the interface.
+    /// MAC address of the underlay's interface.
     pub mac: MacText,
     /// MTU: bytes of the largest IP packet.
     pub mtu: usize,

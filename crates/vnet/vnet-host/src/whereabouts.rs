@@ -22,7 +22,7 @@ use crate::{namespace, remains};
 /// Where a node is: its host, its namespace or process, its console, and its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Whereabouts {
-    /// Name of the network.
+    /// Name of the network to which the node belongs.
     pub vnet: String,
     /// Name of the node in the network.
     pub node: String,

@@ -49,7 +49,7 @@ struct State {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureWanted {
-    /// Number of the link.
+    /// Number of the link whose frames to capture.
     pub link: u32,
     /// Side of the link, 0 or 1.
     pub side: usize,

@@ -29,7 +29,7 @@ impl std::str::FromStr for Right {
     }
 }
 
-/// A request for a token.
+/// A request to an agent to make a token, with which an end user can join the network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenWanted {
@@ -84,7 +84,7 @@ impl std::str::FromStr for AtAddress {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenReport {
-    /// The token as text.
+    /// The token as text, which its holder gives to `carina vnet join`.
     pub token: String,
     /// Addresses of the access point, as the token gives them.
     pub at: Vec<SocketAddr>,
@@ -112,7 +112,7 @@ pub struct Revoked {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AccessReport {
-    /// Name of the access point.
+    /// Name of the access point, as in the network's document.
     pub access: String,
     /// Number of the link that the access point is in the network's layout.
     pub link: u32,
@@ -139,10 +139,10 @@ pub struct UserReport {
     /// The rights of the user's token; empty if the user has not joined.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub rights: BTreeSet<Right>,
-    /// Address and port of the user's system; `None` if unknown.
+    /// IP address and UDP port of the user's system, outside the tunnel; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<SocketAddr>,
-    /// Seconds since the last WireGuard handshake.
+    /// Seconds since the last WireGuard handshake with the user's system; `None` if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_s: Option<u64>,
     /// Bytes that the user has sent into the network since joining.

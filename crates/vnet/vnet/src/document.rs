@@ -147,7 +147,7 @@ pub enum Carrier {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct End {
-    /// Name of the node.
+    /// Name of the node at this end of the link.
     pub node: String,
     /// Name of the interface in the node; `None`: the next free one of `eth0`, `eth1`, …
     pub interface: Option<String>,

@@ -46,7 +46,7 @@ pub struct VnetIdError(String);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPart {
-    /// The network's uid.
+    /// Uid of the network of which this is a part.
     pub vnet: VnetId,
     /// The network's name, chosen by its operator.
     pub name: String,
@@ -70,9 +70,9 @@ pub struct NodePart {
     pub kind: Kind,
     /// Name of the image that the node boots; `carina` is Carina's own guest.
     pub image: String,
-    /// Number of processors.
+    /// Number of processors that the node gets.
     pub cpus: u32,
-    /// Memory, MiB.
+    /// Memory that the node gets, MiB.
     pub memory_mib: u64,
     /// How the virtual machine starts: it boots, is cloned from a template, or comes from a pool.
     pub boot: Boot,
@@ -94,7 +94,7 @@ pub struct NodePart {
 pub struct InterfacePart {
     /// Name of the interface in the node, such as `eth0`.
     pub name: String,
-    /// MAC address of the interface.
+    /// MAC address that the interface gets.
     #[serde(with = "mac_text")]
     pub mac: Mac,
     /// IPv4 address of the interface, with the prefix length of the link.
@@ -103,7 +103,7 @@ pub struct InterfacePart {
     pub peer: Ipv4Addr,
     /// MTU: bytes of the largest IP packet.
     pub mtu: u16,
-    /// Number of the link.
+    /// Number of the link at which the interface is.
     pub link: u32,
 }
 
@@ -139,7 +139,7 @@ pub struct LinkPart {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndPart {
-    /// Name of the node.
+    /// Name of the node at this end of the link.
     pub node: String,
     /// Name of the interface in the node.
     pub interface: String,
@@ -172,7 +172,7 @@ pub struct Nic {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Users {
-    /// Name of the access point.
+    /// Name of the access point that the users may join.
     pub access: String,
     /// The users who may join, and the IPv4 address that is reserved for each.
     #[serde(default)]

@@ -33,9 +33,9 @@ mod part;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartKey {
-    /// The network's uid.
+    /// Uid of the network to which the part belongs.
     pub vnet: VnetId,
-    /// Number of the attempt.
+    /// Number of the VNP's attempt to make the network.
     pub round: u64,
 }
 
@@ -273,7 +273,7 @@ pub struct PartStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartRequest {
-    /// Name of the network.
+    /// Name of the network to which the part belongs.
     pub name: String,
     /// The nodes that the provider is asked to make.
     pub nodes: Vec<PartNode>,
@@ -310,7 +310,7 @@ pub struct PartLink {
     pub number: u32,
     /// Encapsulation that carries the link.
     pub carrier: Carrier,
-    /// Rate in each direction.
+    /// Rate that the link must carry in each direction.
     pub rate: Rate,
     /// Largest delay of this piece, µs; `None` for any delay.
     pub delay_max_us: Option<u64>,

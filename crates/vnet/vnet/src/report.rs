@@ -54,7 +54,7 @@ pub enum VnetState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeReport {
-    /// Name of the node.
+    /// Name of the node that the report is about.
     pub name: String,
     /// Whether the node is a virtual machine or a namespace.
     pub kind: Kind,
@@ -98,13 +98,13 @@ impl From<&InterfacePart> for InterfaceReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkReport {
-    /// Number of the link.
+    /// Number of the link in the network's layout.
     pub number: u32,
     /// The ends, each `NODE:INTERFACE`.
     pub ends: [String; 2],
     /// Encapsulation that carries the link between hosts.
     pub carrier: Carrier,
-    /// Rate in each direction.
+    /// Rate that the link carries in each direction.
     pub rate: Rate,
     /// State of the link.
     pub state: LinkState,
@@ -124,11 +124,11 @@ pub struct LinkReport {
 pub struct Passed {
     /// Frames that the node has sent into the link.
     pub frames: u64,
-    /// Bytes of these frames.
+    /// Total bytes of the frames that `frames` counts.
     pub bytes: u64,
     /// Frames dropped because they exceeded the link's rate or a queue was full.
     pub dropped: u64,
-    /// Frames dropped by an impairment.
+    /// Frames that an impairment of the link dropped on purpose.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost: u64,
 }
@@ -149,7 +149,7 @@ pub struct PoolReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exec {
-    /// Name of the node.
+    /// Name of the node in which to run the command.
     pub node: String,
     /// The command line, which a shell interprets.
     pub command: String,
@@ -289,7 +289,7 @@ impl NodeSwitch {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MigrationReport {
-    /// Name of the node.
+    /// Name of the node that has moved.
     pub node: String,
     /// The host to which the node has moved; `None` if it stayed on the same host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -353,7 +353,7 @@ pub struct AtPath {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SaveReport {
-    /// Name of the network.
+    /// Name of the network that was saved.
     pub name: String,
     /// The directory in which the network is saved.
     pub path: std::path::PathBuf,

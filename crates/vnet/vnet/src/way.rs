@@ -45,7 +45,7 @@ pub struct WayQuery {
 pub struct Way {
     /// The node that sent echo requests.
     pub from: String,
-    /// The node that was to answer.
+    /// The node that should have answered.
     pub to: String,
     /// The address to which the requests were sent.
     pub address: Ipv4Addr,
@@ -73,11 +73,11 @@ pub struct Place {
     pub end: String,
     /// Whether the node sends or receives the frames there.
     pub act: Act,
-    /// Number of the link.
+    /// Number of the link to which this end belongs.
     pub link: u32,
     /// Side of the link, 0 or 1.
     pub side: usize,
-    /// Number of frames seen.
+    /// Number of frames of the trace seen at this link end.
     pub seen: u64,
     /// Time from the first echo request that the sending node emitted until the first frame here,
     /// µs.
@@ -110,7 +110,7 @@ pub enum Act {
 /// A link end with a direction, seen from the node there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
-    /// Number of the link.
+    /// Number of the link to which this end belongs.
     pub link: u32,
     /// Side of the link, 0 or 1.
     pub side: usize,

@@ -23,9 +23,9 @@ pub struct TemplateInfo {
     pub accel: String,
     /// Memory of the guest in MiB.
     pub memory_mib: u32,
-    /// Number of processors.
+    /// Number of processors of the guest.
     pub cpus: u32,
-    /// Number of network cards.
+    /// Number of network cards of the guest.
     pub cards: usize,
     /// When the template was created, in seconds since 1970 by the host's clock.
     pub made_s: u64,

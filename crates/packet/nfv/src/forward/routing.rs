@@ -32,7 +32,7 @@ pub struct Routes {
 /// The router's own address at a port, and the next hop there.
 #[derive(Clone, Debug)]
 pub struct Station {
-    /// The port's name.
+    /// Name of the port to which the station belongs.
     pub port: String,
     /// The router's own address; it answers ARP or neighbour discovery for it.
     pub address: IpAddr,

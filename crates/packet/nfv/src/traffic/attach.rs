@@ -26,7 +26,7 @@ pub struct Card {
      vhost_user, which has no `app`"
 )]
 pub struct NoCard {
-    /// The port's name.
+    /// Name of the port that is not a card of a virtual machine.
     pub port: String,
     /// The port's kind.
     pub kind: String,

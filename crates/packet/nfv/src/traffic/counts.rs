@@ -25,7 +25,7 @@ pub struct TrafficCounts {
 /// Frames and bytes to and from one port since the process started, and why frames were dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortCounts {
-    /// The port's name.
+    /// Name of the port that the counts are about.
     pub port: String,
     /// Frames that came from the port.
     pub from_packets: u64,
@@ -33,7 +33,7 @@ pub struct PortCounts {
     pub from_bytes: u64,
     /// Frames that were delivered to the port.
     pub to_packets: u64,
-    /// Bytes of these frames, without FCS.
+    /// Total bytes of the frames that `to_packets` counts, without FCS.
     pub to_bytes: u64,
     /// Frames dropped between the port and the switch, by reason.
     pub drops: BTreeMap<String, u64>,

@@ -10,7 +10,7 @@ use super::lua::LuaReason;
 /// A value and the line it is on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct At<T> {
-    /// The line, from 1.
+    /// Number of the line on which the value is, from 1.
     pub line: usize,
     /// The value.
     pub value: T,
@@ -38,7 +38,7 @@ impl<T> At<T> {
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct FileError {
-    /// The line, from 1.
+    /// Number of the line with the fault, from 1.
     pub line: usize,
     /// The fault.
     pub fault: Fault,

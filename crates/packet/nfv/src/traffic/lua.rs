@@ -20,9 +20,9 @@ pub const DEPTH_MAX: usize = 16;
 /// A value, and the line on which it begins, from 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// The line.
+    /// Number of the line on which the value begins, from 1.
     pub line: usize,
-    /// The value.
+    /// The value without its position.
     pub value: Value,
 }
 
@@ -89,7 +89,7 @@ impl Value {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct LuaError {
-    /// The line, from 1.
+    /// Number of the line with the fault, from 1.
     pub line: usize,
     /// The fault.
     pub reason: LuaReason,

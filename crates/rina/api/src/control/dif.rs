@@ -117,7 +117,7 @@ pub enum DifRole {
 pub struct MemberInfo {
     /// Whether the IPCP was made to create or to join the DIF.
     pub role: DifRole,
-    /// Dialect of the DIF.
+    /// Dialect of the protocols that all members of the DIF use.
     #[serde(default)]
     pub dialect: Dialect,
     /// Names of the member's N-1 DIFs.
@@ -247,7 +247,7 @@ pub struct Catalogue {
 pub struct PolicyInfo {
     /// Name of the component to which the policy belongs, such as `routing`.
     pub component: String,
-    /// Name of the policy.
+    /// Name of the policy, such as `link-state`.
     pub name: String,
     /// What the policy does, as text for people.
     pub help: String,
@@ -260,7 +260,7 @@ pub struct PolicyInfo {
 /// A parameter that a policy accepts: name, default and meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParamInfo {
-    /// Name of the parameter.
+    /// Name of the parameter, as in `COMPONENT=NAME,PARAM=VALUE`.
     pub name: String,
     /// Value of the parameter if the configuration does not set it.
     pub default: String,

@@ -12,9 +12,9 @@ use crate::{Options, Progress};
 /// How often and how long to measure the cost of hops.
 #[derive(Debug, Clone, Copy)]
 pub struct HopsOptions {
-    /// Number of runs of each measurement.
+    /// Number of times that each number of hops is measured.
     pub runs: usize,
-    /// Duration of each measurement in nanoseconds.
+    /// Duration of a single measurement in nanoseconds.
     pub time_ns: u64,
 }
 

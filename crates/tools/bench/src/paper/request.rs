@@ -76,7 +76,7 @@ pub struct Request {
 /// The result of one measurement: the reports of both sides, or the reason why it failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Name of the system.
+    /// Name of the measured system.
     pub system: String,
     /// SDU size in bytes.
     pub sdu: u64,

@@ -23,7 +23,7 @@ pub use self::temper::{REFUSED, Temper};
 /// it.
 #[derive(Debug)]
 pub struct PlayedHost {
-    /// Name of the host.
+    /// Name of the simulated host, as in its provider's inventory.
     pub name: String,
     /// The host's resources, as in the inventory of its provider.
     pub owns: Host,

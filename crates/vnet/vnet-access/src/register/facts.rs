@@ -12,11 +12,11 @@ use carina_vnet::host_part::{InterfaceAddress, VnetId};
 pub struct Facts {
     /// Issuer of the access point's tokens, as text for their holders: `ACCESS.NETWORK`.
     pub issuer: String,
-    /// Uid of the network.
+    /// Uid of the network to which the access point belongs.
     pub vnet: VnetId,
-    /// Name of the network.
+    /// Name of the network to which the access point belongs.
     pub network: String,
-    /// Name of the access point.
+    /// Name of the access point, as in the network's document.
     pub access: String,
     /// IPv4 address and prefix length of the interface at which the access point is, on the node to
     /// which it belongs.
@@ -38,7 +38,7 @@ pub struct Facts {
 /// point's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DifFacts {
-    /// Name of the DIF.
+    /// Name of the network's DIF, which is the name of the network.
     pub name: String,
     /// Name of the member in the access point's node.
     pub member: String,

@@ -97,13 +97,13 @@ pub struct Look {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndReport {
-    /// Number of the link.
+    /// Number of the link in the network's layout.
     pub link: u32,
     /// The end that the report is about, `NODE:INTERFACE`.
     pub end: String,
     /// Encapsulation that carries the link.
     pub carrier: Carrier,
-    /// Rate in each direction.
+    /// Rate that the link carries in each direction.
     pub rate: Rate,
     /// State of the link, according to probes from this end.
     pub state: LinkState,

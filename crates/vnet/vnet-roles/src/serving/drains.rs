@@ -33,7 +33,7 @@ pub struct DrainRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrainReport {
-    /// Name of the host.
+    /// Name of the host that was drained.
     pub host: String,
     /// Nodes that have moved, in this order.
     pub moved: Vec<MovedNode>,
@@ -61,7 +61,7 @@ pub struct StayedNode {
     pub vnet: VnetId,
     /// Name of the node's network.
     pub name: String,
-    /// Name of the node.
+    /// Name of the node that is still on the host.
     pub node: String,
     /// Why the node has not left.
     pub reason: String,

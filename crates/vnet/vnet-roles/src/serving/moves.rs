@@ -29,7 +29,7 @@ use crate::machine::no_right;
 pub struct MoveRequest {
     /// The network's uid, or its name if that is unique.
     pub vnet: String,
-    /// Name of the node.
+    /// Name of the node to move.
     pub node: String,
     /// Name of the destination host.
     pub to: String,

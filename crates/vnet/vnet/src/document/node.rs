@@ -17,10 +17,10 @@ pub struct Node {
     /// Name of the disk image or guest that the node boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Number of processors.
+    /// Number of processors that the node asks for; `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// Memory, MiB.
+    /// Memory that the node asks for, MiB; `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// How the virtual machine starts: it boots, is cloned from a template, or comes from a pool.
@@ -97,9 +97,9 @@ pub struct ResolvedNode {
     pub kind: Kind,
     /// Name of the disk image or guest that the node boots.
     pub image: String,
-    /// Number of processors.
+    /// Number of processors that the node gets.
     pub cpus: u32,
-    /// Memory, MiB.
+    /// Memory that the node gets, MiB.
     pub memory: u64,
     /// How the virtual machine starts: it boots, is cloned from a template, or comes from a pool.
     pub boot: Boot,

@@ -17,7 +17,7 @@ use crate::host_part::{EndPart, InterfaceAddress, InterfacePart, VnetId};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaidAccess {
-    /// Name of the access point.
+    /// Name of the access point, as in the document.
     pub name: String,
     /// The node and interface where the access point is.
     pub end: EndPart,

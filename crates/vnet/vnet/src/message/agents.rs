@@ -39,7 +39,7 @@ pub enum ToAgent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FromAgent {
-    /// Name of the host.
+    /// Name of the host whose agent reports.
     pub host: String,
     /// The state of each network's part.
     pub parts: Vec<HostStatus>,

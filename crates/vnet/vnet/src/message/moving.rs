@@ -27,7 +27,7 @@ use super::{PartKey, Reason, TunnelEnd};
 pub struct ReceiveNode {
     /// Random number of this move. A source must know it to send the node.
     pub number: u64,
-    /// Name of the node.
+    /// Name of the node that moves here.
     pub node: String,
     /// Name of the source host.
     pub from: String,
@@ -40,13 +40,13 @@ pub struct ReceiveNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendNode {
-    /// The network's uid.
+    /// Uid of the network to which the node belongs.
     pub vnet: VnetId,
     /// The generation that the destination has during the move; the source has an older one.
     pub generation: u64,
     /// Random number of this move.
     pub number: u64,
-    /// Name of the node.
+    /// Name of the node that the host must send.
     pub node: String,
     /// Name of the destination host.
     pub to: String,
@@ -105,7 +105,7 @@ pub struct RepointAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveStatus {
-    /// The network's uid.
+    /// Uid of the network to which the moving node belongs.
     pub vnet: VnetId,
     /// Number of the move.
     pub number: u64,

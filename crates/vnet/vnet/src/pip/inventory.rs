@@ -46,7 +46,7 @@ pub enum Discovery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// Name of the host.
+    /// Name of the host, unique in the inventory.
     pub name: String,
     /// Processors available to networks.
     pub cpus: u64,

@@ -35,7 +35,7 @@ pub struct PipView {
 /// A host of the provider, with its resources and the time of its last report.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostView {
-    /// Name of the host.
+    /// Name of the host, as in the provider's inventory.
     pub name: String,
     /// Name of the location.
     pub location: String,
@@ -84,7 +84,7 @@ pub struct GroundLinkView {
 /// A provider's part of a network, with the hosts of its nodes and the paths of its links.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartView {
-    /// The network's uid.
+    /// Uid of the network of which this is a part.
     pub vnet: VnetId,
     /// The network's name, chosen by its operator.
     pub name: String,
@@ -130,7 +130,7 @@ pub struct NodeView {
     pub cpus: u32,
     /// Memory of the node, MiB.
     pub memory_mib: u64,
-    /// Name of the host.
+    /// Name of the host on which the node is placed.
     pub host: String,
     /// State that the host reports; a reason is in the host's own words.
     pub state: NodeState,
@@ -145,9 +145,9 @@ pub struct LinkView {
     pub ends: [String; 2],
     /// Encapsulation that carries the link.
     pub carrier: Carrier,
-    /// Rate in each direction.
+    /// Rate that the link carries in each direction.
     pub rate: Rate,
-    /// Tag of the tunnel.
+    /// GRE key or VXLAN VNI of the link; no other link of the substrate has it.
     pub tag: u32,
     /// The tunnel address of each end; `None` for an end at a border.
     pub outer: [Option<Ipv4Addr>; 2],

@@ -22,7 +22,7 @@ use crate::host_part::{EndPart, HostPart, LinkEnd};
 pub struct Sought {
     /// The node that sends echo requests.
     pub from: String,
-    /// The addresses of that node.
+    /// The IPv4 addresses of the node that sends echo requests.
     pub own: Vec<Ipv4Addr>,
     /// The address to which the requests are sent.
     pub to: Ipv4Addr,
@@ -49,19 +49,19 @@ pub struct Sight {
     pub after_us: Option<u64>,
 }
 
-/// ICMP errors that a router has sent.
+/// ICMP errors about packets of a trace that one router has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusals {
-    /// The ICMP type (RFC 792).
+    /// The ICMP type of the errors (RFC 792), such as 11 for "time exceeded".
     pub kind: u8,
-    /// Address of the router.
+    /// IPv4 address from which the router sent the errors.
     pub router: Ipv4Addr,
     /// Number of errors.
     pub count: u64,
 }
 
-/// ARP requests that a node has sent.
+/// ARP requests for one address that a node has sent at a link end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedFor {
@@ -89,13 +89,13 @@ pub struct EndDropped {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PieceSeen {
-    /// Echo requests and replies.
+    /// The echo requests and replies seen, by link end and direction.
     pub sights: Vec<Sight>,
-    /// ICMP errors of routers.
+    /// The ICMP errors that routers sent, by router and type.
     pub refusals: Vec<Refusals>,
-    /// ARP requests.
+    /// The ARP requests of nodes, by link end and address.
     pub asked_for: Vec<AskedFor>,
-    /// Dropped frames.
+    /// The frames that hosts dropped, by link end.
     pub dropped: Vec<EndDropped>,
 }
 
