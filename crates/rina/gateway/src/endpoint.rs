@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The address of a socket of the kernel, outside of DIFs.
+/// The address of a kernel socket, outside of DIFs, as a user writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Endpoint {
@@ -22,7 +22,7 @@ pub enum Endpoint {
     Udp(String),
 }
 
-/// Error: a text is not the address of a socket; it says why.
+/// Why a text is not the address of a socket. `Display` gives the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{text:?} {what}; tcp:HOST:PORT, udp:HOST:PORT or unix:PATH would be right")]
 pub struct EndpointError {

@@ -13,7 +13,7 @@ use crate::endpoint::Endpoint;
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum GatewayError {
-    /// A setting has a value that is not possible.
+    /// A setting has an invalid value.
     #[error("{field} is {value}; {right} would be right")]
     Setting {
         /// Name of the setting.
@@ -23,7 +23,7 @@ pub enum GatewayError {
         /// What a correct value would be.
         right: &'static str,
     },
-    /// A text that is no rule.
+    /// The text of a rule is not valid.
     #[error(transparent)]
     Rule(#[from] RuleError),
     /// A host name cannot be resolved.

@@ -57,7 +57,7 @@ impl Gateway {
     /// which the name is registered now.
     ///
     /// # Errors
-    /// A setting makes no sense, the server's host is unknown, or the node refuses the name.
+    /// A setting is invalid, the server's host is unknown, or the node refuses the name.
     pub fn expose(&mut self, settings: Expose) -> Result<Vec<DifName>, GatewayError> {
         self.add_exposed(settings).map(|(_, difs)| difs)
     }
@@ -67,16 +67,16 @@ impl Gateway {
     /// kernel chose.
     ///
     /// # Errors
-    /// A setting makes no sense, or the address cannot be listened on.
+    /// A setting is invalid, or the gateway cannot listen on the address.
     pub fn connect(&mut self, settings: Connect) -> Result<Endpoint, GatewayError> {
         self.add_connector(settings).map(|(_, endpoint)| endpoint)
     }
 
-    /// Listens for clients that name their destinations; gives the address with the port that the
-    /// kernel has chosen, where 0 was asked for.
+    /// Adds a proxy, which listens for clients that name their destinations. Returns the address on
+    /// which it listens; if the settings have port 0, with the port that the kernel chose.
     ///
     /// # Errors
-    /// A setting makes no sense, or the address cannot be listened on.
+    /// A setting is invalid, or the gateway cannot listen on the address.
     pub fn proxy(&mut self, settings: Proxy) -> Result<Endpoint, GatewayError> {
         settings.check()?;
         let (id, watch) = self.next();
@@ -87,11 +87,11 @@ impl Gateway {
         Ok(endpoint)
     }
 
-    /// Answers questions of DNS; gives the address with the port that the kernel has chosen, where
-    /// 0 was asked for.
+    /// Adds a DNS server that answers questions about names of DIFs. Returns the address on which
+    /// it listens; if the settings have port 0, with the port that the kernel chose.
     ///
     /// # Errors
-    /// The address cannot be listened on.
+    /// The gateway cannot listen on the address.
     pub fn names(&mut self, settings: NameServer) -> Result<Endpoint, GatewayError> {
         let (id, watch) = self.next();
         let service = NameService::new(settings, watch)?;
@@ -100,7 +100,8 @@ impl Gateway {
         Ok(endpoint)
     }
 
-    /// Registers a name that leads to the network of this host, under rules.
+    /// Adds a proxy that is registered as an application: clients that request flows to it reach
+    /// servers in the network of this host, as far as its rules allow.
     ///
     /// # Errors
     /// The node refuses the name.
@@ -108,7 +109,7 @@ impl Gateway {
         self.add_door(settings).map(drop)
     }
 
-    /// Adds a service of either kind. Returns its number.
+    /// Adds a service of any kind. Returns its number, with which [`Gateway::remove`] ends it.
     pub(crate) fn add(&mut self, service: Setting) -> Result<u32, GatewayError> {
         match service {
             Setting::Expose(settings) => self.add_exposed(settings).map(|(id, _)| id),

@@ -87,5 +87,5 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Connections of a door at a time.
+/// Default of the largest number of connections to servers at a time.
 const INTERNET_CONNECTIONS_MAX: usize = 512;

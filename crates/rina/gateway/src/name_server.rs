@@ -35,7 +35,8 @@ pub struct NameServer {
     pub node: Client,
 }
 
-/// A UDP socket, a TCP socket of the same port, and connections to it.
+/// The service of a name server: a UDP socket, a TCP socket on the same port, and the TCP
+/// connections of clients.
 pub(crate) struct NameService {
     settings: NameServer,
     endpoint: Endpoint,
@@ -44,13 +45,14 @@ pub(crate) struct NameService {
     watch: Watch,
     connections: BTreeMap<u32, Connection>,
     last_item: u32,
-    /// What the node said, and when; `None` when it did not answer.
+    /// The names that the node reported last, and when; the names are `None` if the node did not
+    /// answer.
     registered: Option<(Instant, Option<Registered>)>,
     refusals: Refusals,
     buffer: Vec<u8>,
 }
 
-/// A connection of a client of TCP.
+/// A client's connection over TCP.
 struct Connection {
     socket: OwnedFd,
     input: Vec<u8>,
@@ -123,7 +125,7 @@ impl NameService {
         }
     }
 
-    /// The response to a message; `None` if it deserves none.
+    /// Returns the response to a message; `None` if the server must drop the message.
     fn answer(&mut self, message: &[u8], now: Instant) -> Option<Vec<u8>> {
         let query = match Query::read(message) {
             Ok(query) => query,
@@ -149,7 +151,7 @@ impl NameService {
         Some(query.answer(&records))
     }
 
-    /// Asks the node what is registered, at most once in an interval.
+    /// Asks the node for the registered names, unless the last answer is recent.
     fn refresh(&mut self, now: Instant) {
         let is_fresh = |(at, _): &(Instant, Option<Registered>)| now < *at + REFRESH_INTERVAL;
         if self.registered.as_ref().is_some_and(is_fresh) {
@@ -194,7 +196,8 @@ impl NameService {
         }
     }
 
-    /// A connection has bytes: each message has its length in front (RFC 7766 §8).
+    /// Reads from a TCP connection that is ready, and answers complete messages. Each message has
+    /// its length in front (RFC 7766 §8).
     fn advance(&mut self, item: u32, now: Instant) {
         let Some(mut connection) = self.connections.remove(&item) else {
             return;
@@ -254,23 +257,24 @@ impl Service for NameService {
     }
 }
 
-/// The item of the UDP socket.
+/// Number of the UDP socket in the epoll set.
 const UDP: u32 = 0;
 
-/// The item of the TCP socket that listens.
+/// Number of the listening TCP socket in the epoll set.
 const TCP: u32 = 1;
 
-/// Questions, or connections, taken in a row, before events of other services.
+/// Largest number of questions or connections that are handled in a row, before events of other
+/// services.
 const BURST: usize = 64;
 
-/// Connections of TCP at a time.
+/// Largest number of TCP connections at a time.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long a connection of TCP may last.
+/// Time after which the server closes a TCP connection.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
 
-/// How old the answer of the node may be.
+/// Age up to which the server uses the node's last answer.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Longest message over UDP, and bytes that are read of a connection at a time.
+/// Longest message over UDP, and largest number of bytes read from a connection at a time.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;

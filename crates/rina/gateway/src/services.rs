@@ -34,7 +34,7 @@ impl Services {
     /// need not answer yet.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// The kernel refuses to make the thread or its event descriptor.
     pub fn start(ipc_sock: PathBuf) -> io::Result<Services> {
         let shared = Arc::new(Shared {
             wanted: Mutex::new(Some(Vec::new())),

@@ -56,14 +56,14 @@ pub struct Connect {
     pub idle_ms: u64,
 }
 
-/// The settings of a service of a gateway.
+/// One service of a gateway, with its settings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Setting {
-    /// A server that is reachable by an application name.
+    /// A service that makes a server reachable by an application name.
     Expose(Expose),
-    /// An application name that is reachable by a socket.
+    /// A service that makes an application reachable by a socket.
     Connect(Connect),
-    /// A name that leads to the network of this host.
+    /// A proxy, registered as an application, to the network of this host.
     Internet(Internet),
 }
 
@@ -134,7 +134,7 @@ impl Connect {
     }
 }
 
-/// Checks a limit of connections.
+/// Checks that a limit of connections is in its range.
 pub(crate) fn check_connections_max(connections_max: usize) -> Result<(), GatewayError> {
     if connections_max > 0 {
         return Ok(());

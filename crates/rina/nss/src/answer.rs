@@ -7,7 +7,7 @@ use std::ptr;
 
 use libc::{c_char, c_int, hostent};
 
-/// How a function of a service ends.
+/// How a function of the service `carina` ends, for the C library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Success,
@@ -20,7 +20,7 @@ pub(crate) enum Status {
 }
 
 impl Status {
-    /// `enum nss_status` (nss.h).
+    /// The value of `enum nss_status` (nss.h) that reports this status.
     pub(crate) fn code(self) -> c_int {
         match self {
             Status::Success => 1,
@@ -42,13 +42,13 @@ pub struct AddressTuple {
     scope: u32,
 }
 
-/// A host with one address.
+/// A host name with one of its addresses, to write as a `hostent`.
 pub(crate) struct Host<'a> {
     pub name: &'a CStr,
     pub address: IpAddr,
 }
 
-/// The caller's buffer: pieces are taken off its front.
+/// The buffer that the caller provides for an answer: each piece is allocated from its front.
 pub(crate) struct Arena {
     at: *mut u8,
     left: usize,
@@ -151,7 +151,7 @@ impl Arena {
     }
 }
 
-/// The family of an address.
+/// The address family, `AF_INET` or `AF_INET6`.
 pub(crate) fn family(address: &IpAddr) -> c_int {
     match address {
         IpAddr::V4(_) => libc::AF_INET,

@@ -9,25 +9,26 @@ use carina_api::paths::RunDir;
 use carina_wrap::name_table::{NameTable, NameTableError, number_of};
 use carina_wrap::zones::{Registered, Zone};
 
-/// Where to look.
+/// The node and the name table in which this process looks names up.
 #[derive(Debug)]
 pub(crate) struct Lookup {
     /// The run directory of the node; `None` if this process must not trust its environment.
     run: Option<RunDir>,
 }
 
-/// What was found.
+/// The result of looking up a host name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Addresses([IpAddr; 2]),
-    /// No such name.
+    /// There is no such name.
     Nothing,
     /// No node answers, or the table cannot be used.
     Unavailable,
 }
 
 impl Lookup {
-    /// Where this process looks. A set-user-ID program has an environment of another user.
+    /// Makes the look-up for this process, from its environment. A set-user-ID program has an
+    /// environment of another user, so it finds nothing.
     pub(crate) fn of_process() -> Lookup {
         // SAFETY: the call reads a value that the kernel gave the process.
         let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
@@ -42,7 +43,7 @@ impl Lookup {
         Lookup { run }
     }
 
-    /// The addresses of a host.
+    /// Looks up the addresses of a host name.
     pub(crate) fn addresses(&self, name: &str) -> Found {
         let host = name.trim_end_matches('.').to_ascii_lowercase();
         let (Ok(zone), Some(run)) = (Zone::new(DOMAIN), &self.run) else {
@@ -67,7 +68,8 @@ impl Lookup {
         }
     }
 
-    /// The name that an address stands for.
+    /// Looks up the host name for which the name table has this address; `None` for every other
+    /// address.
     pub(crate) fn name(&self, address: IpAddr) -> Result<Option<CString>, NameTableError> {
         let (Some(_), Some(run)) = (number_of(address), &self.run) else {
             return Ok(None);
@@ -96,7 +98,7 @@ fn is_denied(error: &ClientError) -> bool {
 /// The domain whose names are applications.
 const DOMAIN: &str = "dif.internal";
 
-/// How long the node may take for one answer: the program waits.
+/// Longest time that the node may take for one answer: the program waits.
 const NODE_LIMIT: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

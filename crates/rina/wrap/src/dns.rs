@@ -98,13 +98,13 @@ impl Query {
         })
     }
 
-    /// The name that is asked for, in lower case, without a dot at its end.
+    /// The name that the client asks about, in lower case, without a dot at its end.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The address whose name is asked for; `None` if the name is not below `in-addr.arpa` or
-    /// `ip6.arpa`, or has not all parts of an address.
+    /// The address whose name the client asks for. `None` if the question's name is not below
+    /// `in-addr.arpa` or `ip6.arpa`, or has not all parts of an address.
     pub fn reverse(&self) -> Option<IpAddr> {
         if let Some(digits) = self.name.strip_suffix(".in-addr.arpa") {
             let mut parts: Vec<&str> = digits.split('.').collect();
@@ -122,7 +122,7 @@ impl Query {
         (count == 32).then(|| Ipv6Addr::from(value).into())
     }
 
-    /// The response. It is at most [`RESPONSE_BYTES_MAX`] bytes long.
+    /// Makes the response with these records. It is at most [`RESPONSE_BYTES_MAX`] bytes long.
     pub fn answer(&self, records: &Records) -> Vec<u8> {
         let code = match records {
             Records::Addresses(_) | Records::Name(_) => NO_ERROR,
@@ -184,7 +184,8 @@ impl Query {
     }
 }
 
-/// Reads a name that is not compressed: in a question there is nothing in front to point to.
+/// Reads a name that is not compressed. In a question, nothing stands in front to which a pointer
+/// could lead.
 fn read_name(mut bytes: &[u8]) -> Option<(String, &[u8])> {
     let mut name = String::new();
     loop {
@@ -213,7 +214,7 @@ fn read_name(mut bytes: &[u8]) -> Option<(String, &[u8])> {
     }
 }
 
-/// A name as a message has it; `None` if it is too long.
+/// Encodes a name as in a message; `None` if it is too long.
 fn written_name(name: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for label in name.split('.') {
@@ -249,21 +250,23 @@ fn is_edns(record: &[u8]) -> bool {
     u16::from_be_bytes([*kind_high, *kind_low]) == EDNS && options.len() == length
 }
 
-/// Longest response: a header, a question with the longest name, records, and that of EDNS.
+/// Longest response in bytes: room for a header, a question with the longest name, the records and
+/// the EDNS record.
 pub const RESPONSE_BYTES_MAX: usize = 1232;
 
-/// How long an answer may be kept: a name may be unregistered.
+/// Time for which a resolver may keep an answer, in seconds. It is short, because a name may be
+/// unregistered.
 const TTL_S: u32 = 5;
 
-/// Records of an answer: a file of static names may give a name many addresses.
+/// Largest number of records in an answer: a file of static names may give a name many addresses.
 const ANSWERS_MAX: usize = 16;
 
 const HEADER_BYTES: usize = 12;
 
-/// Longest label (RFC 1035 §2.3.4).
+/// Longest label of a name, in bytes (RFC 1035 §2.3.4).
 const LABEL_BYTES_MAX: u8 = 63;
 
-/// Longest name in text.
+/// Longest name as text, in bytes.
 const NAME_BYTES_MAX: usize = 253;
 
 /// Bits of the header (RFC 1035 §4.1.1).
@@ -293,7 +296,7 @@ const CLASS_ANY: u16 = 255;
 /// A name that is written elsewhere in the message (RFC 1035 §4.1.4).
 const POINTER: u16 = 0xc000;
 
-/// Size of messages that this server takes, as its EDNS record says.
+/// Longest message over UDP that this server accepts, in bytes, as its EDNS record tells clients.
 const EDNS_BYTES: u16 = RESPONSE_BYTES_MAX as u16;
 
 #[cfg(test)]

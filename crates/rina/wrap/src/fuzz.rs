@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use crate::dns::{Query, QueryError, RESPONSE_BYTES_MAX, Records};
 
-/// A message to the name server.
+/// Fuzz target: parses a message to the name server, and checks every response to it.
 pub fn dns_query(data: &[u8]) {
     reads_dns_query(data);
 }
 
-/// Whether the bytes are a question. Each response repeats its identifier and is no query itself.
+/// Whether the bytes are a question. Checks that each response to it repeats its identifier and is
+/// itself not a query.
 pub fn reads_dns_query(data: &[u8]) -> bool {
     let query = match Query::read(data) {
         Ok(query) => query,

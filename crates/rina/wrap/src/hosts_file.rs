@@ -16,7 +16,7 @@ pub struct HostsFile {
     names: BTreeMap<IpAddr, String>,
 }
 
-/// Why a text is no list of hosts.
+/// Why a text or file is not a list of hosts in the format of hosts(5).
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HostsFileError {
@@ -42,7 +42,7 @@ pub enum HostsFileError {
 }
 
 impl HostsFile {
-    /// Reads a file.
+    /// Reads and parses a file in the format of hosts(5).
     ///
     /// # Errors
     /// [`HostsFileError`]

@@ -65,8 +65,8 @@ impl NameTable {
         NameTable { path: path.into() }
     }
 
-    /// The table of the user of this process: in the node's run directory if that is the user's,
-    /// else in a directory of the user's own, which is made.
+    /// Finds the table of this process's user. It is in the node's run directory `run` if the user
+    /// owns that directory, else in a directory of the user, which the call creates.
     ///
     /// # Errors
     /// The directory cannot be made, or belongs to another user.
@@ -134,7 +134,8 @@ impl NameTable {
         })
     }
 
-    /// The addresses that stand for a name, which is put into the table when it is not there.
+    /// Returns the IPv4 and the IPv6 address of a name. A name that is not in the table is added to
+    /// it.
     ///
     /// # Errors
     /// [`NameTableError`]

@@ -14,7 +14,7 @@ use crate::rule::{Address, DOMAIN, Decision, Rule};
 /// A DNS domain whose names below it are names of applications.
 #[derive(Debug, Clone)]
 pub struct Zone {
-    /// In lower case, without dots at its ends.
+    /// The name of the domain in lower case, without dots at its ends.
     domain: String,
     rule: Rule,
 }
@@ -24,7 +24,7 @@ pub struct Zone {
 pub struct Registered {
     /// The names of the applications, with the DIFs in which each is registered.
     pub names: BTreeMap<AppName, BTreeSet<DifName>>,
-    /// Ports at the ends of names, as 80 of `web:80`.
+    /// All ports at the ends of registered names, such as 80 of `web:80`.
     ports: BTreeSet<u16>,
     /// Whether the list has all names of all DIFs: true if every member of each DIF knows all
     /// registrations.
@@ -64,7 +64,7 @@ impl Zone {
         Ok(Zone { domain, rule })
     }
 
-    /// The name of the host for an application's name, if it has one in this domain.
+    /// The host name in this domain that leads to an application; `None` if there is none.
     pub fn host_of(&self, app: &AppName) -> Option<String> {
         let name = without_port(app.as_str()).to_ascii_lowercase();
         let host = if DOMAIN.strip_prefix('.') == Some(self.domain.as_str()) {
@@ -76,13 +76,14 @@ impl Zone {
         is_host(&host).then_some(host)
     }
 
-    /// Whether a host, in lower case, is the domain or below it.
+    /// Whether a host name, in lower case, is the domain itself or is below it.
     pub fn contains(&self, host: &str) -> bool {
         let rest = host.strip_suffix(&self.domain);
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     }
 
-    /// The application that a connection to a host and a port reaches.
+    /// The name of the application that a connection to this host and port reaches; `None` if the
+    /// host leads to no application.
     fn application(&self, host: &str, port: u16) -> Result<Option<AppName>, NameError> {
         let socket = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
         let host = Some(host.to_owned());
@@ -94,7 +95,7 @@ impl Zone {
 }
 
 impl Registered {
-    /// Asks the node.
+    /// Asks the node for the registered names of all its DIFs.
     ///
     /// # Errors
     /// No node runs, or it does not answer.
@@ -119,7 +120,7 @@ impl Registered {
         Ok(registered)
     }
 
-    /// Adds what a member of this system knows of the registrations in its DIF.
+    /// Adds the names that a member of this system knows to be registered in its DIF.
     fn add_directory(&mut self, node: &Client, dif: &DifName) -> Result<(), ClientError> {
         let read = |path: &str| match node.rib(Some(dif.as_str()), None, path, 1) {
             Err(ClientError::Refused { body, .. }) if body.code == ErrorCode::NotFound => {
@@ -141,7 +142,7 @@ impl Registered {
         Ok(())
     }
 
-    /// Adds the registration of a name in a DIF.
+    /// Adds an application that is registered in a DIF.
     pub fn add(&mut self, name: AppName, dif: DifName) {
         let port = name.as_str().rsplit_once(':').map(|(_, port)| port.parse());
         if let Some(Ok(port)) = port {
@@ -150,8 +151,9 @@ impl Registered {
         self.names.entry(name).or_default().insert(dif);
     }
 
-    /// Whether a host of the zone stands for an application, as far as can be known: where a DIF
-    /// has names that no member lists, only a request for a flow tells.
+    /// Whether a host of the zone may lead to an application. If some DIF has names that its
+    /// members do not list, this is true for every host below which no registered names are: then
+    /// only a flow request shows whether the application exists.
     pub fn may_have(&self, zone: &Zone, host: &str) -> bool {
         let is_name = is_host(host) && host != zone.domain;
         if !is_name || self.has(zone, host) {
@@ -160,7 +162,7 @@ impl Registered {
         !self.is_complete && !self.has_below(zone, host)
     }
 
-    /// Whether a host stands for an application, on some port.
+    /// Whether a host leads to a registered application, on some port.
     fn has(&self, zone: &Zone, host: &str) -> bool {
         let has = |port: u16| {
             let name = zone.application(host, port);
@@ -174,7 +176,7 @@ impl Registered {
         is_plain() || self.ports.iter().any(|port| has(*port))
     }
 
-    /// Whether there are names below a host.
+    /// Whether names of registered applications are below this host name.
     fn has_below(&self, zone: &Zone, host: &str) -> bool {
         let below = format!(".{host}");
         let hosts = self.names.keys().filter_map(|name| zone.host_of(name));
@@ -183,8 +185,8 @@ impl Registered {
 }
 
 impl Names {
-    /// What is known of the name of a question. `registered` is what the node says; `None` when it
-    /// does not answer.
+    /// Looks up the name or address of a question. `registered` are the names that the node
+    /// reported; `None` if the node does not answer.
     ///
     /// # Errors
     /// The table of names is full or cannot be read or written.
@@ -216,7 +218,8 @@ impl Names {
         Ok(Records::NoSuchName)
     }
 
-    /// The addresses that stand for a host from here on.
+    /// The IPv4 and the IPv6 address that the name table has for a host name. A name that is not in
+    /// the table is added to it.
     ///
     /// # Errors
     /// The table of names is full or cannot be written.
@@ -238,7 +241,7 @@ impl Names {
     }
 }
 
-/// A name without the port at its end.
+/// Returns a name without the port at its end.
 fn without_port(name: &str) -> &str {
     match name.rsplit_once(':') {
         Some((rest, port)) if port.parse::<u16>().is_ok() => rest,

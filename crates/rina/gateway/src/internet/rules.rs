@@ -4,20 +4,21 @@ use std::net::{IpAddr, SocketAddr};
 
 use carina_wrap::rule::Destinations;
 
-/// Whether the rules allow a request for a host with this name: one with a name or `*` does.
+/// Whether the rules allow a client's request for this host name and port. Rules with a name and
+/// `*` can allow it.
 pub(crate) fn allow_name(rules: &[Destinations], name: &str, port: u16) -> bool {
     rules.iter().any(|rule| rule.has_name(name, port))
 }
 
-/// Whether the rules allow a request that gives an address instead of a name: one with addresses or
-/// `*` does.
+/// Whether the rules allow a client's request that has an IP address in place of a host name. Rules
+/// with addresses and `*` can allow it.
 pub(crate) fn allow_literal(rules: &[Destinations], address: IpAddr, port: u16) -> bool {
     rules.iter().any(|rule| rule.has_address(address, port))
 }
 
-/// Whether the rules allow a connection to this address, which is the host's or what a look-up has
-/// given. Addresses that lead to this host itself or to its link are allowed only by a rule with
-/// such an address: a name of an outsider must not lead to them.
+/// Whether the rules allow a connection to this address, which the client gave or a look-up
+/// returned. Addresses of this host itself or of its link need a rule with such an address, so that
+/// a foreign name server cannot lead clients to them.
 pub(crate) fn allow_address(rules: &[Destinations], address: SocketAddr) -> bool {
     let ip = address.ip().to_canonical();
     !is_near(ip)

@@ -15,7 +15,7 @@ pub(crate) enum Body {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunks {
     state: Chunk,
-    /// Bytes of extensions and trailers so far: they have a limit.
+    /// Number of bytes of extensions and trailers so far, which is limited.
     overhead: usize,
 }
 
@@ -55,10 +55,10 @@ impl Body {
         Body::Chunked(Chunks { state, overhead: 0 })
     }
 
-    /// Takes bytes of the client; gives how many of them belong to the body.
+    /// Parses further bytes of the client. Returns how many of them belong to the body.
     ///
     /// # Errors
-    /// The bytes are no chunks.
+    /// The bytes are not in the chunked transfer coding.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<usize, ChunkError> {
         match self {
             Body::Length(left) => {
@@ -72,7 +72,7 @@ impl Body {
         }
     }
 
-    /// Whether all of the body has been taken.
+    /// Whether the body has been parsed to its end.
     pub(crate) fn is_complete(&self) -> bool {
         match self {
             Body::Length(left) => *left == 0,
@@ -118,7 +118,7 @@ impl Chunk {
         digits: 0,
     };
 
-    /// The state behind one byte; `None` if the byte is not allowed here.
+    /// Returns the state after one more byte; `None` if the byte is not allowed in this state.
     fn next(self, byte: u8) -> Option<Chunk> {
         Some(match (self, byte) {
             (Chunk::Size { value, digits }, byte) if byte.is_ascii_hexdigit() => {
@@ -150,15 +150,15 @@ impl Chunk {
     }
 }
 
-/// A byte of a field value or of a chunk extension (RFC 9110 §5.5).
+/// Whether a byte may occur in a field value or in a chunk extension (RFC 9110 §5.5).
 pub(crate) fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
-/// Longest extensions and trailers of one body, in bytes.
+/// Largest number of bytes of extensions and trailers in one body.
 const OVERHEAD_BYTES_MAX: usize = 32 << 10;
 
-/// 2^60 bytes are enough for one chunk.
+/// Largest number of hexadecimal digits in the size of a chunk: 2^60 bytes are enough.
 const SIZE_DIGITS_MAX: u8 = 15;
 
 #[cfg(test)]

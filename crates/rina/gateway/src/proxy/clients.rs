@@ -19,7 +19,8 @@ pub(crate) struct Clients {
     source: Source,
     watch: Watch,
     item: u32,
-    /// No connection is accepted until then: others wait in the listener's queue.
+    /// Until this time the proxy accepts no connection; further connections wait in the listener's
+    /// queue.
     paused_until: Option<Instant>,
 }
 
@@ -83,7 +84,7 @@ impl Clients {
         watched.map_err(GatewayError::system("waiting for clients"))
     }
 
-    /// Where they connect; `None` where they ask for flows.
+    /// The address to which clients connect; `None` if they request flows to a name.
     pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
         match &self.source {
             Source::Socket(listener) => Some(&listener.endpoint),
@@ -91,7 +92,8 @@ impl Clients {
         }
     }
 
-    /// The next client. One beyond `max` waits in the queue of a socket, and is refused a flow.
+    /// Returns the next client that waits. While there are `max` clients, further connections wait
+    /// in the socket's queue, and further flow requests are refused.
     ///
     /// # Errors
     /// The registration has ended.
@@ -133,7 +135,7 @@ impl Clients {
         }
     }
 
-    /// Accepts connections again when a pause is over.
+    /// Accepts connections again if the pause has ended.
     pub(crate) fn resume(&mut self, now: Instant) -> Result<(), GatewayError> {
         if self.paused_until.is_some_and(|until| until <= now) {
             self.paused_until = None;
@@ -142,13 +144,14 @@ impl Clients {
         Ok(())
     }
 
-    /// When [`Clients::resume`] is due.
+    /// Time at which [`Clients::resume`] must be called; `None` if there is no pause.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.paused_until
     }
 }
 
-/// The next flow, unless there are `full` of them.
+/// Accepts the next requested flow. If `full` is the limit that is reached, refuses the flow
+/// instead.
 fn next_flow(
     registration: &mut Registration,
     full: Option<usize>,
@@ -166,7 +169,8 @@ fn next_flow(
     }
 }
 
-/// Accepts a flow: one end of a connection is the client, the other is the node's.
+/// Accepts a flow: makes a pair of sockets, gives one to the node as its end of the flow, and
+/// returns the other as the client.
 fn take(
     registration: &mut Registration,
     request: &FlowRequest,
@@ -188,5 +192,5 @@ fn take(
     }
 }
 
-/// How long no connection is accepted when there are too many.
+/// Time for which the proxy accepts no connection after it has reached its limit.
 const PAUSE: Duration = Duration::from_millis(20);

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use carina_wrap::name_table::is_host;
 
-/// A host and a port.
+/// The host and the port to which a client of a proxy wants to connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Destination {
     pub host: Host,
-    /// Never 0.
+    /// The port, which is never 0.
     pub port: u16,
 }
 
@@ -22,8 +22,8 @@ pub(crate) enum Host {
 }
 
 impl Destination {
-    /// A destination from a host's name or address in text. `None` when the host is neither, or the
-    /// port is 0.
+    /// Makes a destination from the text of a host's name or address. `None` if the text is
+    /// neither, or if the port is 0.
     pub(crate) fn new(host: &str, port: u16) -> Option<Destination> {
         let host = match host.parse::<IpAddr>() {
             Ok(address) => Host::Address(address),
@@ -32,7 +32,8 @@ impl Destination {
         (port != 0).then_some(Destination { host, port })
     }
 
-    /// Reads `HOST:PORT`, `[IPv6]:PORT`, or either without its port where there is a default.
+    /// Parses `HOST:PORT` or `[IPv6]:PORT`. If there is a default port, the text may omit the port.
+    /// `None` if the text is invalid.
     pub(crate) fn from_authority(text: &str, default_port: Option<u16>) -> Option<Destination> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -70,8 +71,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// A name in lower case. Numbers such as `127.1` and `0x7f.1` are not valid: the system takes them
-/// for addresses, but the rules would see names.
+/// Returns a host name in lower case; `None` if it is invalid. Numbers such as `127.1` and `0x7f.1`
+/// are invalid: the system takes them for addresses, but the rules would see names.
 fn name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let mut labels = name.split('.');
@@ -79,7 +80,8 @@ fn name(text: &str) -> Option<String> {
     (has_labels && is_host(name)).then(|| name.to_ascii_lowercase())
 }
 
-/// Whether a part of an address may be spelled so: in decimal, octal or hexadecimal digits.
+/// Whether the system may take a label for a part of an IPv4 address, in decimal, octal or
+/// hexadecimal digits.
 fn is_number(label: &str) -> bool {
     match label.strip_prefix("0x").or(label.strip_prefix("0X")) {
         Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),

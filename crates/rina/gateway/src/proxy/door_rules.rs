@@ -10,7 +10,7 @@ use crate::proxy::destination::{Destination, Host};
 use crate::proxy::refusal::{Cause, Refusal};
 use crate::proxy::routes::{ADDRESSES_MAX, Policy, Route};
 
-/// The rules of a door.
+/// A [`Policy`](super::routes::Policy) made of the rules of an [`Internet`](crate::Internet).
 #[derive(Debug)]
 pub(crate) struct DoorRules {
     rules: Vec<Destinations>,
@@ -57,7 +57,7 @@ impl Policy for DoorRules {
     }
 }
 
-/// The refusal of a host that has only addresses of this host or its link.
+/// Returns the refusal for a host that has only addresses of this host itself or of its link.
 fn near(host: &Host, first: SocketAddr) -> Refusal {
     let ip = first.ip();
     let what = match host {

@@ -4,22 +4,24 @@ use crate::proxy::handshake::{Handshake, Heard};
 use crate::proxy::settings::Protocol;
 use crate::proxy::socks::is_version;
 
-/// A SOCKS5 client.
+/// Fuzz target: parses the bytes of a SOCKS5 client, and checks that it does not matter how they
+/// are divided.
 pub fn socks5(data: &[u8]) {
     reads_socks5(data);
 }
 
-/// Whether a SOCKS5 client with these bytes asks for a connection.
+/// Whether the bytes are a complete request of a SOCKS5 client for a connection.
 pub fn reads_socks5(data: &[u8]) -> bool {
     asks(Protocol::Socks5, data)
 }
 
-/// An HTTP client of a proxy.
+/// Fuzz target: parses the bytes of a client of an HTTP proxy, and checks the head that the server
+/// would get.
 pub fn http_proxy(data: &[u8]) {
     reads_http_proxy(data);
 }
 
-/// Whether an HTTP client with these bytes asks for a connection.
+/// Whether the bytes are a complete request of an HTTP client for a connection.
 pub fn reads_http_proxy(data: &[u8]) -> bool {
     asks(Protocol::Http, data)
 }

@@ -45,7 +45,8 @@ pub(crate) struct Asked {
 }
 
 impl Handshake {
-    /// The handshake of a client that speaks `protocol`, or either if that is `None`.
+    /// Makes the handshake of a client with this protocol. `None`: the client's first byte selects
+    /// the protocol.
     pub(crate) fn new(protocol: Option<Protocol>) -> Handshake {
         match protocol {
             None => Handshake::Either,
@@ -54,8 +55,8 @@ impl Handshake {
         }
     }
 
-    /// Takes the next message off `input`. What stays in `input` behind a request belongs to the
-    /// server.
+    /// Removes the next complete message from `input` and returns what to do. Bytes that remain in
+    /// `input` behind a request belong to the server.
     pub(crate) fn hear(&mut self, input: &mut Vec<u8>) -> Heard {
         if let (Handshake::Either, Some(first)) = (&*self, input.first()) {
             *self = Handshake::new(Some(match socks::is_version(*first) {

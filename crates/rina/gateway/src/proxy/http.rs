@@ -66,7 +66,7 @@ impl HttpError {
     }
 }
 
-/// Takes a request's head off `input`, if all of it has arrived.
+/// Removes the head of a request from `input`, and parses it. `None` if the head is incomplete.
 ///
 /// # Errors
 /// The request is malformed or not supported.
@@ -99,8 +99,8 @@ pub(crate) fn take_request(input: &mut Vec<u8>) -> Result<Option<HttpRequest>, H
     parse(&head).map(Some)
 }
 
-/// What is wrong with the start of a request whose end has not arrived: TLS, for example, never
-/// sends one.
+/// Finds a fault in the start of an incomplete request. A client that speaks TLS, for example,
+/// never completes one.
 fn early(input: &[u8]) -> Option<HttpError> {
     let first = input.first()?;
     let is_method = is_token_byte(*first);
@@ -156,7 +156,7 @@ fn parse(head: &str) -> Result<HttpRequest, HttpError> {
     Ok(HttpRequest::Forward { to, head, body })
 }
 
-/// A header field: its name and its value.
+/// Parses a header field to its name and its value.
 fn field(line: &str) -> Result<(&str, &str), HttpError> {
     let wrong = || HttpError::Field(line.chars().take(SHOWN_MAX).collect());
     let (name, value) = line.split_once(':').ok_or_else(wrong)?;
@@ -167,7 +167,7 @@ fn field(line: &str) -> Result<(&str, &str), HttpError> {
     Ok((name, value))
 }
 
-/// The authority and the path of a target in absolute-form.
+/// Splits a target in absolute form into its authority and its path.
 fn absolute<'a>(method: &str, target: &'a str) -> Result<(&'a str, String), HttpError> {
     let Some((scheme, rest)) = target.split_once("://") else {
         return Err(HttpError::Origin(target.to_owned()));
@@ -191,7 +191,8 @@ fn absolute<'a>(method: &str, target: &'a str) -> Result<(&'a str, String), Http
     Ok((&rest[..end], path))
 }
 
-/// The authority as the field `Host` has it: without the port of the scheme.
+/// Returns the value of the field `Host` for a destination: without the port if it is the default
+/// of the scheme.
 fn host_field(to: &Destination) -> String {
     let shown = to.to_string();
     match shown.strip_suffix(":80") {
@@ -200,7 +201,7 @@ fn host_field(to: &Destination) -> String {
     }
 }
 
-/// How the end of the body is found (RFC 9112 §6.3).
+/// Determines from the header fields how the end of the body is found (RFC 9112 §6.3).
 fn body(fields: &[(&str, &str)], version: &str) -> Result<Body, HttpError> {
     let values = |wanted: &str| {
         let is_it = |(name, _): &&(&str, &str)| name.eq_ignore_ascii_case(wanted);
@@ -235,7 +236,7 @@ fn body(fields: &[(&str, &str)], version: &str) -> Result<Body, HttpError> {
     }
 }
 
-/// The fields that the server gets: not those of this connection (RFC 9110 §7.6.1).
+/// The header fields that the proxy forwards: all but those of this connection (RFC 9110 §7.6.1).
 fn kept<'a>(fields: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a (&'a str, &'a str)> {
     let is_connection = |name: &str| name.eq_ignore_ascii_case("connection");
     let options = fields.iter().filter(move |(name, _)| is_connection(name));
@@ -252,11 +253,11 @@ fn kept<'a>(fields: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a (&'a s
         .filter(move |(name, _)| !is_one(&OF_CONNECTION, name) && !is_one(&named, name))
 }
 
-/// The answer to a CONNECT that has succeeded.
+/// The answer to a CONNECT after the connection to the server is established.
 pub(crate) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// The answer to a request that has failed. Its body has the cause, and its first line too: many
-/// programs show no more than that.
+/// Makes the answer to a request that has failed. It contains the cause in its body and in its
+/// first line, because many programs show only the first line.
 pub(crate) fn answer((code, phrase): (u16, &str), cause: &str) -> Vec<u8> {
     let body = format!("carina: {cause}\n");
     let of_line = |c: char| if c.is_control() { ' ' } else { c };
@@ -299,13 +300,13 @@ const HEAD_BYTES_MAX: usize = 32 << 10;
 
 const HTTP_PORT: u16 = 80;
 
-/// Empty lines in front of a request that are skipped.
+/// Largest number of empty lines in front of a request that are skipped.
 const EMPTY_LINES_MAX: usize = 1;
 
-/// Characters of a cause in the first line of an answer.
+/// Largest number of characters of the cause in the first line of an answer.
 const REASON_MAX: usize = 256;
 
-/// Characters of a wrong line in an error.
+/// Largest number of characters that an error quotes of an invalid line.
 const SHOWN_MAX: usize = 80;
 
 #[cfg(test)]

@@ -84,5 +84,5 @@ impl LookUps {
     }
 }
 
-/// Look-ups at a time.
+/// Largest number of look-ups that run at a time, each in a thread.
 const THREADS_MAX: usize = 16;

@@ -57,7 +57,7 @@ impl Refusal {
         Refusal::new(cause, error.to_string())
     }
 
-    /// The system's refusal of a TCP connection.
+    /// Converts the error with which a TCP connection failed.
     pub(crate) fn of_system(error: Errno) -> Refusal {
         let cause = match error {
             Errno::NETUNREACH => Cause::NetworkDown,
@@ -70,7 +70,7 @@ impl Refusal {
         Refusal::new(cause, words(error))
     }
 
-    /// The code of the reply (RFC 1928 §6).
+    /// The code with which a SOCKS reply reports this refusal (RFC 1928 §6).
     pub(crate) fn socks_code(&self) -> u8 {
         match self.cause {
             Cause::OutsideRules | Cause::Forbidden => socks::NOT_ALLOWED,
@@ -81,7 +81,7 @@ impl Refusal {
         }
     }
 
-    /// The status code and its reason phrase (RFC 9110 §15).
+    /// The HTTP status code that reports this refusal, and its reason phrase (RFC 9110 §15).
     pub(crate) fn http_status(&self) -> (u16, &'static str) {
         match self.cause {
             Cause::OutsideRules | Cause::Forbidden => (403, "Forbidden"),

@@ -71,7 +71,8 @@ impl Relay {
         }
     }
 
-    /// Moves bytes until both directions wait, or the turn is over.
+    /// Copies bytes in both directions until both wait for their sockets, or the limit of a turn is
+    /// reached.
     pub(crate) fn turn(&mut self, buffer: &mut [u8]) -> Turn {
         let body = self.body.as_mut();
         let up = match self.up.turn(&self.client, &self.server, buffer, body) {
@@ -94,8 +95,9 @@ impl Relay {
         }
     }
 
-    /// Closes both connections. If a direction has not ended in good order, the client sees a
-    /// reset, and so does a server that has not got all of what the client has to say.
+    /// Closes both connections. If the server's direction has not ended properly, the client sees a
+    /// reset. The server sees a reset if it has not received everything that the client had to
+    /// send.
     pub(crate) fn close(self) {
         let has_answered = self.down.state == State::Ended;
         let has_asked = match &self.body {
@@ -164,7 +166,8 @@ impl Direction {
         Ok(true)
     }
 
-    /// Writes what is unsent, and the end behind it; false when the socket takes no more.
+    /// Writes the unsent bytes, and then the end of the direction if it was read. False if the
+    /// socket takes no more bytes now.
     fn flush(&mut self, to: &OwnedFd) -> Result<bool, Errno> {
         if !self.unsent.is_empty() {
             let sent = send_some(to, &self.unsent)?;
@@ -183,7 +186,7 @@ impl Direction {
     }
 }
 
-/// Sends what the socket takes now.
+/// Sends as many bytes as the socket takes without waiting. Returns their number.
 fn send_some(to: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     let mut sent = 0;
     while sent < bytes.len() {
@@ -198,7 +201,7 @@ fn send_some(to: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
     Ok(sent)
 }
 
-/// Reads of one direction in a turn.
+/// Largest number of reads of one direction in a turn.
 const READS_MAX: usize = 8;
 
 #[cfg(test)]

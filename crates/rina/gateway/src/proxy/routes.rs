@@ -51,7 +51,8 @@ impl Routes {
         Routes { rules, names, pass }
     }
 
-    /// A name that no rule makes a flow: rules with names first, then the address decides.
+    /// Decides how to reach a host name. Rules with names come first; if none makes a flow, the
+    /// host's addresses decide.
     fn of_name(&self, to: &Destination, host: &str) -> Result<Route, Refusal> {
         let address = Address {
             host: Some(host.to_owned()),
@@ -144,7 +145,7 @@ fn reached(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The flow that a rule makes; `None` if the kernel has the connection.
+/// Returns the flow to which a rule leads; `None` if the rule leaves the connection to the kernel.
 fn decided(rule: &Rule, address: &Address, to: &Destination) -> Result<Option<Route>, Refusal> {
     match rule.decide(address) {
         Ok(Decision::Flow { dif, name }) => Ok(Some(Route::Flow { dif, name })),
@@ -167,7 +168,8 @@ fn unmatched(to: &Destination) -> Refusal {
 /// Largest number of addresses of a host that are tried. An answer of DNS may have thousands.
 pub(crate) const ADDRESSES_MAX: usize = 8;
 
-/// Stands for an address of the table: in the range, but of no name.
+/// An address in the range of the name table that belongs to no name, used in place of the address
+/// of a name.
 const IN_TABLE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 0));
 
 #[cfg(test)]

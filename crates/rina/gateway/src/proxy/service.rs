@@ -89,7 +89,7 @@ impl ProxyService {
         self.sessions.insert(number, session);
     }
 
-    /// A number that no session has.
+    /// Returns a number that no session or relay has.
     fn next_number(&mut self) -> u32 {
         loop {
             self.last_session = self.last_session % SESSION_MAX + 1;
@@ -104,7 +104,7 @@ impl ProxyService {
         self.sessions.insert(number, Session { state, until });
     }
 
-    /// A socket of a session is ready.
+    /// Handles the event that a socket of a session or relay is ready.
     fn advance(&mut self, number: u32, now: Instant) {
         if let Some(relay) = self.relays.remove(&number) {
             return self.turn(number, relay);
@@ -158,7 +158,8 @@ impl ProxyService {
         }
     }
 
-    /// A client has said where it wants to go.
+    /// Starts to connect a client that has named its destination: looks up the host, requests a
+    /// flow, dials, or refuses.
     fn route(&mut self, number: u32, pending: Pending, now: Instant) {
         let route = self.policy.of(&pending.asked.to);
         match (route, &pending.asked.to.host) {
@@ -221,7 +222,7 @@ impl ProxyService {
         self.follow(found.session, pending, route, now);
     }
 
-    /// Asks for the flows of clients that wait, as many as the node should have at a time.
+    /// Requests the flows of queued sessions, up to [`ASKING_MAX`] at a time.
     fn ask_queued(&mut self, now: Instant) {
         while self.asking < ASKING_MAX
             && let Some(number) = self.queue.pop_front()
@@ -312,7 +313,7 @@ impl ProxyService {
         }
     }
 
-    /// The connection is made: bytes flow from here on.
+    /// Turns a session whose connection to the server is established into a relay.
     fn relay(&mut self, number: u32, pending: Pending, server: OwnedFd, now: Instant) {
         // Of the socket of a flow the option fails, which it does not need.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&server, true);
@@ -357,7 +358,8 @@ impl ProxyService {
         self.end(number, pending.client, &answer, &refusal.text, now);
     }
 
-    /// Sends a client why it is refused, and lets it read that.
+    /// Sends a client the refusal, and keeps the socket open for a while so that the client can
+    /// read it.
     fn end(&mut self, number: u32, client: OwnedFd, answer: &[u8], why: &str, now: Instant) {
         self.refusals.note(why, now);
         if let Some(session) = Session::closing(client, answer, now) {
@@ -369,7 +371,7 @@ impl ProxyService {
         }
     }
 
-    /// The time of a session is over.
+    /// Ends a session whose time limit has passed.
     fn expire(&mut self, number: u32, now: Instant) {
         let Some(Session { state, .. }) = self.sessions.remove(&number) else {
             return;
@@ -458,24 +460,25 @@ fn server_item(session: u32) -> u32 {
     2 * session + 1
 }
 
-/// The item of new clients.
+/// Number of the source of new clients in the epoll set.
 const CLIENTS: u32 = 0;
 
-/// The item of look-ups that have ended.
+/// Number of the event in the epoll set that look-ups have results.
 const WAKE: u32 = 1;
 
 /// The highest number of a session: its items are twice that, and one more.
 const SESSION_MAX: u32 = (u32::MAX - 1) / 2;
 
-/// Connections accepted in a row, before events of other services.
+/// Largest number of clients that are accepted in a row, before events of other services.
 const ACCEPTS_MAX: usize = 64;
 
-/// Flows asked for at a time: fewer than a node offers to one application before it answers (64 by
-/// default).
+/// Largest number of flow requests that wait for an answer: fewer than a node passes to one
+/// application before the application answers (64 by default).
 const ASKING_MAX: usize = 32;
 
-/// How long the node may take: it waits for the other application itself.
+/// Longest time that the node may take to answer a flow request; the node itself waits for the
+/// remote application.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a look-up may take.
+/// Longest time that a look-up may take.
 const LOOK_UP_LIMIT: Duration = Duration::from_secs(10);

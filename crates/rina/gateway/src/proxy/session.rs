@@ -83,7 +83,8 @@ impl Session {
         }
     }
 
-    /// A session that lets its client read a refusal.
+    /// Sends a client a refusal and makes a session that lets the client read it. `None` if the
+    /// refusal could not be sent.
     pub(crate) fn closing(client: OwnedFd, answer: &[u8], now: Instant) -> Option<Session> {
         send_now(&client, answer).ok()?;
         shutdown(&client, Shutdown::Write).ok()?;
@@ -146,7 +147,8 @@ pub(crate) fn read(
     }
 }
 
-/// Discards what a client sends that was refused; false when it has closed.
+/// Discards further bytes of a client that was refused. False when the client has closed the
+/// connection.
 pub(crate) fn discard(client: &OwnedFd, buffer: &mut [u8]) -> bool {
     for _ in 0..DISCARDS_MAX {
         match recv(client, &mut *buffer, RecvFlags::DONTWAIT) {
@@ -200,11 +202,11 @@ fn send_now(client: impl AsFd, bytes: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// How long a client may take to say where it wants to go.
+/// Longest time that a client may take to name its destination.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a client that was refused may take to read why.
+/// Longest time that the socket of a refused client stays open.
 const CLOSING_LIMIT: Duration = Duration::from_secs(2);
 
-/// Reads of a client that was refused.
+/// Largest number of reads in a row from a refused client.
 const DISCARDS_MAX: usize = 64;

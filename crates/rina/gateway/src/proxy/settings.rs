@@ -60,10 +60,10 @@ impl Proxy {
         }
     }
 
-    /// Checks what can be checked without a node.
+    /// Checks the settings that can be checked without a node.
     ///
     /// # Errors
-    /// The field, its value and what would be right.
+    /// A field is wrong; the error names the field, its value and what would be right.
     pub fn check(&self) -> Result<(), GatewayError> {
         if !matches!(self.listen, Endpoint::Tcp(_)) {
             return Err(GatewayError::Setting {

@@ -48,7 +48,7 @@ pub(crate) enum SocksError {
 }
 
 impl Socks5 {
-    /// Takes the next message off `input`, if all of it has arrived.
+    /// Removes the next complete message from `input`, and returns what to do.
     ///
     /// # Errors
     /// The client cannot be served: [`SocksError::answer`] has what to send before closing.

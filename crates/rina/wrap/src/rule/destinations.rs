@@ -15,7 +15,7 @@ pub struct Destinations {
 }
 
 impl Destinations {
-    /// Whether a host with this name, on this port, is one of them.
+    /// Whether the set contains the host with this name, on this port.
     pub fn has_name(&self, name: &str, port: u16) -> bool {
         let fits = match &self.host {
             Host::Any => true,
@@ -25,14 +25,15 @@ impl Destinations {
         fits && self.has_port(port)
     }
 
-    /// Whether this address, on this port, is one of them. A rule with a name has no address.
+    /// Whether the set contains this address, on this port. A set that is given by a name contains
+    /// no address.
     pub fn has_address(&self, address: IpAddr, port: u16) -> bool {
         matches!(self.host, Host::Any) && self.has_port(port)
             || self.network_of(address, port).is_some()
     }
 
-    /// The network of this rule and the length of its prefix, if it is a rule with a network that
-    /// has this address, on this port.
+    /// If the set is a network that contains this address, on this port, returns the network and
+    /// the length of its prefix; otherwise `None`.
     pub fn network_of(&self, address: IpAddr, port: u16) -> Option<(IpAddr, u8)> {
         match self.host {
             Host::Network {

@@ -23,7 +23,7 @@ use crate::calls::Wrap;
 use crate::dns::{Query, Records};
 use crate::supervisor::waiting::lock;
 
-/// The name server, and its thread once there is a client.
+/// The name server for static programs. Its thread starts with the first program that asks.
 pub(super) struct Resolver {
     shared: Arc<Shared>,
     has_thread: Mutex<bool>,
@@ -41,15 +41,15 @@ struct Clients {
     last: u64,
 }
 
-/// A socket of a program.
+/// A socket of a program that the program has connected to a name server.
 struct Client {
-    /// The end here.
+    /// The resolver's end of the pair of sockets.
     end: OwnedFd,
-    /// The server that the program wanted to ask.
+    /// The name server to which the program connected its socket.
     server: SocketAddr,
-    /// The socket to that server, when it was needed.
+    /// The resolver's socket to that server; `None` until a question is forwarded.
     upstream: Option<UdpSocket>,
-    /// The question that the server was asked last.
+    /// The question that was forwarded last and that the server has not answered.
     asked: Option<Query>,
 }
 
@@ -66,7 +66,8 @@ impl Resolver {
         })
     }
 
-    /// Gives the end of a pair that takes the place of a socket to `server`.
+    /// Makes a pair of sockets, keeps one end, and returns the other, which takes the place of the
+    /// program's socket to `server`.
     pub(super) fn connect(&self, server: SocketAddr) -> io::Result<OwnedFd> {
         self.start()?;
         let (programs, end) = socketpair_seqpacket()?;
@@ -101,7 +102,7 @@ impl Resolver {
 }
 
 impl Shared {
-    /// Answers until the process ends.
+    /// Answers questions until the process ends.
     fn serve(&self) {
         let mut ready = Vec::new();
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
@@ -124,7 +125,8 @@ impl Shared {
         }
     }
 
-    /// The program has sent a question; false when it has closed its socket.
+    /// Reads a program's question and answers or forwards it. False when the program has closed its
+    /// socket.
     fn ask(&self, number: u64, client: &mut Client, buffer: &mut [u8]) -> bool {
         let message = match recv(&client.end, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return false,
@@ -147,7 +149,8 @@ impl Shared {
         true
     }
 
-    /// What the rules make of a question; `None` if it is one for the program's own server.
+    /// Returns the records for a question about a name that the rules make a flow; `None` for every
+    /// other question, which the program's own server must answer.
     fn records<'a>(&self, query: &'a Query) -> Option<(&'a Query, Records)> {
         if let Some(address) = query.reverse() {
             let name = self.wrap.name(address)?;
@@ -168,7 +171,7 @@ impl Shared {
 }
 
 impl Client {
-    /// Sends a message on to the program's own server.
+    /// Forwards a message to the program's own name server.
     fn forward(&mut self, message: &[u8]) -> io::Result<()> {
         let upstream = match &self.upstream {
             Some(upstream) => upstream,
@@ -199,25 +202,26 @@ impl Client {
         true
     }
 
-    /// Tells the program that its question cannot be answered: it need not wait.
+    /// Answers the forwarded question with a failure, so that the program does not wait.
     fn fail(&mut self) {
         if let Some(query) = self.asked.take() {
             self.send(&query.answer(&Records::Failed));
         }
     }
 
-    /// Sends the program a message. One that it has no room for is lost, as a datagram is.
+    /// Sends the program a message. If the program's socket has no room, the message is lost, as a
+    /// datagram would be.
     fn send(&self, message: &[u8]) {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = send(self.end.as_fd(), message, flags);
     }
 }
 
-/// Sockets of programs at a time.
+/// Largest number of programs' sockets that the resolver serves at a time.
 const CLIENTS_MAX: usize = 1024;
 
-/// Longest message of UDP.
+/// Longest message over UDP, in bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// Memory for the stack of the thread: the buffer is on the heap.
+/// Stack size of the resolver's thread in bytes; the buffer for messages is on the heap.
 const STACK_BYTES: usize = 256 << 10;
