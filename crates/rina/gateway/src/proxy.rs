@@ -1,5 +1,5 @@
-//! A proxy: its clients name their destinations, and rules decide which become flows.
-//! The door of an [`Internet`](crate::Internet) is a proxy too: its clients request flows.
+//! A proxy: its clients name their destinations, and rules decide which become flows. An
+//! [`Internet`](crate::Internet) is a proxy too: its clients request flows.
 //!
 //! ```text
 //!  client -- SOCKS5 or HTTP --> Proxy -- destination --> Routes -- flow ---> node

@@ -64,7 +64,8 @@ impl Zone {
         Ok(Zone { domain, rule })
     }
 
-    /// The host name in this domain that leads to an application; `None` if there is none.
+    /// The host name in this domain that leads to an application; `None` if no such name leads to
+    /// it.
     pub fn host_of(&self, app: &AppName) -> Option<String> {
         let name = without_port(app.as_str()).to_ascii_lowercase();
         let host = if DOMAIN.strip_prefix('.') == Some(self.domain.as_str()) {
