@@ -24,8 +24,8 @@ pub struct Hardware {
     pub memory_mib: u32,
     /// Number of processors that the guest sees.
     pub cpus: u32,
-    /// The key of the template that the machine was cloned from. The running machine no longer
-    /// needs it.
+    /// Key of the template that the machine was cloned from; `None` if it is not a clone. The
+    /// running machine no longer needs the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// Number of PCI ports into which a network card can be plugged.

@@ -255,7 +255,8 @@ impl fmt::Debug for Sole {
 pub type Opened = Result<Box<dyn Any + Send>, AppError>;
 
 /// Builds the whole app, for [`AppConfig::open`] of a kind whose apps are `Send`.
-/// [`AppConfig::build`] is then called on the thread that opens, not on the worker.
+/// [`AppConfig::build`] is then called on the thread that opens, not on the worker. Never returns
+/// `None`.
 #[must_use]
 pub fn made<C: AppConfig>(config: &C, context: &mut AppContext<'_>) -> Option<Opened>
 where

@@ -231,14 +231,16 @@ impl Network {
         link.map(|link| link.trace(tap)).is_some()
     }
 
-    /// Returns the app of this name, if it is of type `A`.
+    /// Returns the app of this name; `None` if there is no such app, or if the app is not of type
+    /// `A`.
     #[must_use]
     pub fn app<A: FrameApp>(&self, name: &str) -> Option<&A> {
         let running = self.apps.iter().find(|app| app.name == name)?;
         (&*running.app as &dyn std::any::Any).downcast_ref()
     }
 
-    /// Like [`Network::app`], but the caller can change the app.
+    /// Like [`Network::app`], but the caller can change the app. `None` if no app has this name, or
+    /// if the app is of another type.
     #[must_use]
     pub fn app_mut<A: FrameApp>(&mut self, name: &str) -> Option<&mut A> {
         let running = self.apps.iter_mut().find(|app| app.name == name)?;

@@ -39,8 +39,8 @@ pub enum SegmentationKind {
 /// All metadata of a frame. `None` and `false` mean that the value is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Tag control information of a VLAN tag that a device has removed, or must insert. (IEEE
-    /// 802.1Q §9.6)
+    /// Tag control information of a VLAN tag that a device has removed, or must insert; `None` if
+    /// there is no such tag. (IEEE 802.1Q §9.6)
     pub vlan: Option<u16>,
     /// A transport checksum that a device must still fill in; `None` if none is missing.
     pub checksum: Option<Checksum>,
@@ -48,7 +48,8 @@ pub struct Metadata {
     pub is_checksum_valid: bool,
     /// How the frame must still be cut into segments; `None` if it need not be cut.
     pub segmentation: Option<Segmentation>,
-    /// Hash over the addresses and ports of the frame's flow, as a device computed it.
+    /// Hash over the addresses and ports of the frame's flow, as a device computed it; `None` if no
+    /// device did.
     pub hash: Option<u32>,
     /// Time at which the frame arrived at the host, by the clock of the engine. `None`: unknown;
     /// the app `pcap_write` then uses the time at which it receives the frame.

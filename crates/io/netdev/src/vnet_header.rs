@@ -23,12 +23,12 @@ pub enum VnetSegments {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VnetHeader {
     /// A missing checksum: the offset in the frame at which the sum begins, and the offset from
-    /// there at which it is to be written.
+    /// there at which to write it. `None` if no checksum is missing.
     pub checksum: Option<(u16, u16)>,
     /// Whether the sender of the header has verified all checksums of the frame.
     pub is_checksum_valid: bool,
     /// Segmentation that remains to be done: protocol, payload bytes of each segment, bytes of
-    /// headers.
+    /// headers. `None` if the frame need not be cut.
     pub segments: Option<(VnetSegments, u16, u16)>,
 }
 

@@ -177,8 +177,8 @@ impl Device {
     }
 
     /// The MAC address of a guest that has migrated to this host and does not announce itself;
-    /// returned once. The caller sends a frame from this address, by which switches learn where the
-    /// guest is.
+    /// returned once, otherwise `None`. The caller sends a frame from this address, by which
+    /// switches learn where the guest is.
     #[must_use]
     #[inline]
     pub fn take_announcement(&mut self) -> Option<[u8; 6]> {

@@ -214,7 +214,8 @@ impl GuestMemory {
     }
 
     /// Like [`GuestMemory::guest`], for an address in the process that manages the guest. Also
-    /// returns the guest address. It is too slow for the data path.
+    /// returns the guest address. `None` if the range is not within one region. It is too slow for
+    /// the data path.
     #[must_use]
     pub fn user(&self, address: u64, len: u64) -> Option<(NonNull<u8>, u64)> {
         self.regions.iter().find_map(|region| {

@@ -62,7 +62,8 @@ pub struct CapturedFrames {
     pub times_ns: Vec<u64>,
     /// Number of packets that are not frames, by reason.
     pub skipped: Skipped,
-    /// The first packet that is not a frame: its number in the file, from 1, and the reason.
+    /// The first packet that is not a frame: its number in the file, from 1, and the reason. `None`
+    /// if all packets are frames.
     pub first_skipped: Option<(u64, NoFrame)>,
     /// Number of packets that got an Ethernet header with MAC addresses of [`Stations`].
     pub given_stations: u64,

@@ -80,7 +80,8 @@ pub const CHANGES_MAX: usize = 32;
 pub struct Purge {
     /// `true` selects cleared alarms, `false` alarms that are not cleared, `None` both.
     pub is_cleared: Option<bool>,
-    /// Selects alarms whose last change is at least this many seconds old.
+    /// Selects alarms whose last change is at least this many seconds old; `None` selects alarms of
+    /// any age.
     pub older_than_s: Option<u64>,
     /// Selects alarms of this severity; `None` selects all severities.
     pub severity_is: Option<Severity>,

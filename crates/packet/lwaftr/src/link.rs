@@ -244,7 +244,8 @@ impl Link {
     }
 
     /// Handles what a message tells about the next hop, and sends the frames that have waited for
-    /// its MAC address. Returns this address when the message confirms or changes it.
+    /// its MAC address. Returns this address when the message confirms or changes it, otherwise
+    /// `None`.
     pub fn hear(&mut self, heard: Heard, now: Instant, leaving: Leaving<'_>) -> Option<[u8; 6]> {
         if !self.next.hear(heard, now) {
             return None;

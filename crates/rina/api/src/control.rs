@@ -94,7 +94,7 @@ pub struct IpcpCreate {
     pub kind: IpcpType,
     /// Name of the DIF of which the IPCP becomes a member.
     pub dif: DifName,
-    /// Side of an `hv` IPCP: host or guest. Use `POST /v1/vms` to create the host side.
+    /// `hv`: must be `guest`, because `POST /v1/vms` creates the host side. `None` for other types.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<HvSide>,
     /// Guest side of `hv`: PCI address of the VMPI device, for example `0000:00:04.0`. Default: the
@@ -105,28 +105,30 @@ pub struct IpcpCreate {
     /// listens. It replaces the PCI device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// `eth`: name of the network interface on which the IPCP sends and receives.
+    /// `eth`: name of the network interface on which the IPCP sends and receives. Either this or
+    /// `port` is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// `eth`: a port of the data plane of frames, in place of an interface. The table has the
-    /// port's `kind` and its keys, as in the file of a graph.
+    /// port's `kind` and its keys, as in the file of a graph. `None` to use `interface`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<serde_json::Map<String, serde_json::Value>>,
     /// `eth` with `port`: MAC address of this station. Default: the address of the port's
     /// interface, or a random address if the port has no interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// `eth`: VLAN id from 1 to 4094. By default, or with 0, frames have no VLAN tag. If the name
-    /// of the DIF is a number, it must be the VLAN id.
+    /// `eth`: VLAN id from 1 to 4094, or 0 for frames without a VLAN tag. Default: the name of the
+    /// DIF if it is a number, else no tag. If the name is a number, the VLAN id must be that number
+    /// or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// `eth`: how application names are written in ARP packets.
+    /// `eth`: how application names are written in ARP packets. Default: native.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arp: Option<ArpDialect>,
-    /// `udp`, `tcp`: the address to listen on, such as `0.0.0.0:3359` or `[::]:3359`.
+    /// `udp`, `tcp`: the address to listen on, such as `[::]:3359`. Default: `0.0.0.0:3359`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
-    /// `udp`, `tcp`: how SDUs are framed in datagrams or in the byte stream.
+    /// `udp`, `tcp`: how SDUs are framed in datagrams or in the byte stream. Default: native.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub framing: Option<Framing>,
     /// `udp`, `tcp`: addresses of remote applications. Other names are looked up in `/etc/hosts`
@@ -136,10 +138,12 @@ pub struct IpcpCreate {
     /// `eth`, `udp`: longest SDU in bytes. Default: the longest that the network carries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sdu_max: Option<usize>,
-    /// `eth`, `udp`, `tcp`: how long the shim tries to resolve a name, in milliseconds.
+    /// `eth`, `udp`, `tcp`: how long the shim tries to resolve a name, in milliseconds. Default:
+    /// 5000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// `eth`, `udp`: loss, delay and other faults applied to everything that the IPCP sends.
+    /// Default: no faults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<FaultSpec>,
 }
@@ -197,21 +201,21 @@ pub struct IpcpInfo {
     pub side: Option<HvSide>,
     /// Whether the link to the IPCP's peer is up.
     pub state: LinkState,
-    /// Why the link is down, when the reason is known.
+    /// Why the link is down; `None` if it is up, or if the reason is not known.
     #[serde(default)]
     pub reason: Option<String>,
     /// The other end. `hv`: the name by which the peer's node introduced itself. `udp`, `tcp`: the
-    /// configured peers. `eth`: the interface.
+    /// configured peers. `eth`: the interface. `None` if there is no such text.
     #[serde(default)]
     pub peer: Option<String>,
-    /// `hv`: number of the VMPI device, unique on this system.
+    /// `hv`: number of the VMPI device, unique on this system; `None` for other types.
     #[serde(default)]
     pub vmpi_id: Option<u16>,
     /// Number of the data-plane thread that runs the IPCP, from 0. `None` for an IPCP that moves no
     /// SDUs.
     #[serde(default)]
     pub worker: Option<u16>,
-    /// `hv`: name of the VM at the other end.
+    /// `hv`: name of the VM at the other end; `None` for other types, and in a guest.
     #[serde(default)]
     pub vm: Option<LocalName>,
     /// Number of flows that the IPCP carries now.

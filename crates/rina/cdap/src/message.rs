@@ -21,7 +21,8 @@ pub struct Message {
     pub name: String,
     /// Number of the object; it can be used instead of the object's name.
     pub instance: i64,
-    /// Value of the object that the operation writes or the answer returns.
+    /// Value of the object that the operation writes or the answer returns; `None` if the message
+    /// has no value.
     pub value: Option<Value>,
     /// Result code in an answer: 0 for success.
     pub result: i32,

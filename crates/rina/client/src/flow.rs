@@ -92,7 +92,8 @@ impl Flow {
         self.receiver.recv(buffer)
     }
 
-    /// Receives one SDU, and waits for at most `limit`. See [`FlowReceiver::recv_timeout`].
+    /// Receives one SDU, and waits for at most `limit`; `None` if no SDU arrived in this time. See
+    /// [`FlowReceiver::recv_timeout`].
     ///
     /// # Errors
     ///

@@ -129,7 +129,8 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.room(flow)
     }
 
-    /// The next flow whose [`Ipcp::room`] has grown since its writer asked for it.
+    /// The next flow whose [`Ipcp::room`] has grown since its writer asked for it; `None` if there
+    /// is no such flow.
     #[must_use]
     pub fn poll_room(&mut self) -> Option<FlowKey> {
         self.transfer.poll_room()
@@ -161,8 +162,8 @@ impl<P: Payload> Ipcp<P> {
         self.management.set_tracer(tracer);
     }
 
-    /// The next N-1 flow that has PDUs to send and is not blocked. The caller takes at least one
-    /// PDU or blocks the N-1 flow.
+    /// The next N-1 flow that has PDUs to send and is not blocked; `None` if there is no such flow.
+    /// The caller takes at least one PDU or blocks the N-1 flow.
     #[inline]
     #[must_use]
     pub fn poll_n1(&mut self) -> Option<N1Port> {

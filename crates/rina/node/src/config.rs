@@ -72,7 +72,7 @@ pub struct NodeConfig {
     /// DIFs in which the node first searches the destination of a flow, in this order, if the
     /// application names no DIF. The other DIFs follow in the order of creation.
     pub dif_order: Vec<DifName>,
-    /// Number of data-plane threads; cannot change while the node runs.
+    /// Number of data-plane threads (default: 1); cannot change while the node runs.
     pub workers: Option<Spanned<usize>>,
     /// Processor of each data-plane thread; empty: the kernel's scheduler chooses.
     pub cpus: Vec<Spanned<usize>>,

@@ -141,7 +141,8 @@ impl Tools {
         }
     }
 
-    /// Creates SDU protection, like [`Toolbox::sdu_protection`].
+    /// Creates SDU protection, like [`Toolbox::sdu_protection`]. `None` if the policy protects
+    /// nothing.
     ///
     /// # Errors
     /// A policy or parameter is unknown, a value is invalid, or the secret is missing.

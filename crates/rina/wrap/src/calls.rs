@@ -394,7 +394,7 @@ impl Wrap {
 }
 
 /// Returns the address of this end of a flow or registration, in the family that the program
-/// expects.
+/// expects; `None` if the socket has no label.
 pub fn local_address(socket: BorrowedFd<'_>, mark: Mark) -> Option<SocketAddr> {
     let label = label_of(socket)?;
     Some(in_family(label.this, mark.has(Mark::IPV6)))

@@ -36,7 +36,8 @@ pub struct Case {
     pub name: &'static str,
     /// What the case measures.
     pub what: What,
-    /// Required ratio to [`PEER`] with frames of [`SIZES`]`[0]` bytes.
+    /// Required ratio to [`PEER`] with frames of [`SIZES`]`[0]` bytes; `None` if no ratio is
+    /// required.
     pub bar: Option<f64>,
 }
 

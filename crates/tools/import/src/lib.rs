@@ -55,7 +55,7 @@ pub struct Member {
     pub over: Vec<String>,
     /// Whether the member is the first of its DIF or joins; `None` until it is known.
     pub role: Option<DifRole>,
-    /// Name of the member to enroll with.
+    /// Name of the member to enroll with; `None` for any member that answers.
     pub via: Option<String>,
     /// Settings of the DIF, as in `docs/reference/configuration.md`.
     pub config: Map<String, Value>,

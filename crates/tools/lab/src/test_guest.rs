@@ -24,7 +24,8 @@ pub struct GuestSpec {
     pub vmpi: Vec<VmpiKind>,
     /// Emulated network cards.
     pub nics: Vec<Nic>,
-    /// The bridge in the host's namespace to which the cards' taps are added.
+    /// The bridge in the host's namespace to which the cards' taps are added; `None` to add them to
+    /// no bridge.
     pub bridge: Option<String>,
     /// TOML that is appended to the configuration of the guest's node, after the hypervisor shim.
     pub node_config: String,

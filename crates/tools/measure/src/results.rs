@@ -112,10 +112,12 @@ pub struct Row {
     pub mean: f64,
     /// Half the width of the 95 % confidence interval of the mean, in the unit of `metric`.
     pub ci95: f64,
-    /// The sample standard deviation.
+    /// The sample standard deviation, in the unit of `metric`; `None` in results that were written
+    /// before this field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sd: Option<f64>,
-    /// 99th percentile of the runs.
+    /// 99th percentile of the runs, in the unit of `metric`; `None` in results that were written
+    /// before this field existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
     /// Number of runs.

@@ -93,10 +93,10 @@ pub struct LinkEnd {
     pub system: String,
     /// Name of the system's interface on the link.
     pub interface: String,
-    /// The address of the interface, on a link of UDP.
+    /// The address of the interface, on a link of UDP; `None` on other links.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<Address>,
-    /// Impairment of the frames that this end sends.
+    /// Impairment of the frames that this end sends; `None` for no impairment.
     pub fault: Option<FaultSpec>,
 }
 
@@ -138,7 +138,8 @@ pub struct Member {
     /// System of the member with which this member enrolls, by name. Needed over UDP, where only
     /// names with a configured address can be reached, and the DIF's name has none.
     pub via: Option<String>,
-    /// The member's address, in a DIF of dialect rlite that does not assign addresses.
+    /// The member's address, in a DIF of dialect rlite that does not assign addresses; otherwise
+    /// `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     #[serde(skip)]
@@ -152,7 +153,8 @@ pub struct App {
     pub system: String,
     /// Shell command of the application.
     pub command: String,
-    /// Application name that must be registered before the next application is started.
+    /// Application name that must be registered before the next application is started; `None` to
+    /// start the next one at once.
     pub wait: Option<String>,
 }
 

@@ -82,7 +82,8 @@ pub struct Taken {
     pub user: String,
     /// True for a new system; false if the system has already joined and repeats its request.
     pub is_new: bool,
-    /// Key of the user's earlier system, which the new one replaces.
+    /// Public key of the user's earlier system, which the new one replaces; `None` if there was no
+    /// other system.
     pub replaced: Option<PublicKey>,
 }
 

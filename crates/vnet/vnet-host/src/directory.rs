@@ -51,8 +51,8 @@ pub struct Record {
     pub part: HostPart,
     /// Whether the network was made and no change was in progress when this was written.
     pub is_settled: bool,
-    /// When the lease of an operator's network ends, ms since 1970. (For a provider's network, the
-    /// provider's roles keep the lease.)
+    /// When the lease of an operator's network ends, ms since 1970; `None` without a lease. (For a
+    /// provider's network, the provider's roles keep the lease.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ms: Option<u64>,
 }

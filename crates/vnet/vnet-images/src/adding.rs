@@ -22,13 +22,13 @@ pub struct NewImage {
     pub name: String,
     /// Path of the disk, in qcow2 or raw format.
     pub disk: PathBuf,
-    /// Path of the kernel to boot instead of the one on the disk.
+    /// Path of the kernel to boot instead of the one on the disk; `None` to boot from the disk.
     pub kernel: Option<PathBuf>,
-    /// Path of the initramfs for `kernel`.
+    /// Path of the initramfs for `kernel`; `None` for no initramfs.
     pub initramfs: Option<PathBuf>,
     /// Command line for `kernel`.
     pub command_line: String,
-    /// Path of a file with `user-data` for cloud-init.
+    /// Path of a file with `user-data` for cloud-init; `None` for no such file.
     pub user_data: Option<PathBuf>,
 }
 

@@ -117,10 +117,10 @@ pub struct Link {
     pub ends: [End; 2],
     /// Rate that the link carries in each direction.
     pub rate: Rate,
-    /// Largest delay allowed from end to end.
+    /// Largest delay allowed from end to end; `None` for any delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_max: Option<Span>,
-    /// Largest share of packets that the link may lose.
+    /// Largest share of packets that the link may lose; `None` for any share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_max: Option<Share>,
     /// Encapsulation that carries the link between hosts.
@@ -173,7 +173,8 @@ pub struct AccessPoint {
     /// Names of the users who may join.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
-    /// Rate that each user gets; required for `attach = "extend"`.
+    /// Rate that each user gets; required for `attach = "extend"`. `None` otherwise means
+    /// 10 Gbit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
@@ -199,16 +200,16 @@ pub enum Attach {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// Two nodes: the first must reach the second.
+    /// Two nodes: the first must reach the second. `None` in a test of throughput.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ping: Option<[String; 2]>,
-    /// Longest round trip that a ping may take.
+    /// Longest round trip that a ping may take; `None` for any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_max: Option<Span>,
-    /// Two nodes: the first sends to the second at `rate_min`.
+    /// Two nodes: the first sends to the second at `rate_min`. `None` in a ping test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<[String; 2]>,
-    /// Least rate that must arrive at the second node of `throughput`.
+    /// Least rate that must arrive at the second node of `throughput`; `None` in a ping test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_min: Option<Rate>,
 }

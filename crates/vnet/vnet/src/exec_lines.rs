@@ -58,7 +58,7 @@ impl<'a> ExecLines<'a> {
     }
 
     /// Processes an answer that is not a stream but has all output, from an agent of an earlier
-    /// version.
+    /// version. Returns the exit status; `None` if the sink takes no more output.
     pub fn whole(mut self, reply: ExecReply) -> Result<Option<i32>, StreamError> {
         for (stream, bytes) in [
             (Stream::Stdout, &reply.stdout),

@@ -10,22 +10,23 @@ use crate::document::{Rate, Share, Span};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Impairment {
-    /// Time by which each frame is delayed.
+    /// Time by which each frame is delayed; `None` for no delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Span>,
-    /// Largest random deviation from `delay`.
+    /// Largest random deviation from `delay`; `None` for no deviation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Span>,
-    /// Share of frames that are dropped.
+    /// Share of frames that are dropped; `None` to drop no frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Share>,
-    /// Share of frames that are delivered twice.
+    /// Share of frames that are delivered twice; `None` for no frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<Share>,
-    /// Share of frames that overtake earlier ones.
+    /// Share of frames that overtake earlier ones; `None` for no frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reorder: Option<Share>,
-    /// Largest rate that passes. Frames above it wait in a queue of at most 16 MiB and 4096 frames.
+    /// Largest rate that passes; `None` for no limit. Frames above it wait in a queue of at most 16
+    /// MiB and 4096 frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
@@ -72,7 +73,8 @@ impl LinkImpairment {
         self.there.is_none() && self.back.is_none()
     }
 
-    /// The impairment of frames that end `side` (0 or 1) sends.
+    /// The impairment of frames that end `side` (0 or 1) sends; `None` if these frames are not
+    /// impaired.
     #[must_use]
     pub fn of_side(&self, side: usize) -> Option<Impairment> {
         [self.there, self.back].into_iter().nth(side).flatten()

@@ -220,14 +220,15 @@ impl<S: Store> Pip<S> {
         self.next_look
     }
 
-    /// The next message to send. Any `handle_*` may add messages.
+    /// Removes and returns the next message to send; `None` if no message waits. Any `handle_*` may
+    /// add messages.
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// The next line about a failure on a host, for the provider's log. [`Pip::handle_agent`] adds
-    /// such lines.
+    /// Removes and returns the next line about a failure on a host, for the provider's log; `None`
+    /// if no line waits. [`Pip::handle_agent`] adds such lines.
     #[must_use]
     pub fn poll_note(&mut self) -> Option<String> {
         self.notes.pop_front()

@@ -187,7 +187,7 @@ impl<S: Store> Vno<S> {
         })
     }
 
-    /// The requested document of a network.
+    /// The requested document of a network; `None` if there is no such network.
     #[must_use]
     pub fn document(&self, name: &str) -> Option<&Document> {
         self.find(name).map(|(_, record)| &record.document)
@@ -305,7 +305,8 @@ impl<S: Store> Vno<S> {
         first.map_or(self.read_at, |at| at.min(self.read_at))
     }
 
-    /// The next message for the VNP. Any call may add messages.
+    /// Removes and returns the next message for the VNP; `None` if no message waits. Any call may
+    /// add messages.
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<ToVnp> {
         self.outputs.pop_front()

@@ -306,7 +306,8 @@ impl<S: Store> Vnp<S> {
         first.map_or(self.next_look, |at| at.min(self.next_look))
     }
 
-    /// The next message to send. Any `handle_*` may add messages.
+    /// Removes and returns the next message to send; `None` if no message waits. Any `handle_*` may
+    /// add messages.
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<Output> {
         self.outputs.pop_front()

@@ -80,7 +80,7 @@ pub struct Place {
     /// Number of frames of the trace seen at this link end.
     pub seen: u64,
     /// Time from the first echo request that the sending node emitted until the first frame here,
-    /// µs.
+    /// µs; `None` if no frame was seen, or on a host other than the sending node's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_us: Option<u64>,
     /// Whether the routes of the network lead over this port.
@@ -211,7 +211,7 @@ fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -
     keyed.into_iter().map(|(_, _, place)| place).collect()
 }
 
-/// The end of a link, `NODE:INTERFACE`, at a spot.
+/// The link end at a spot, as `NODE:INTERFACE`; `None` if the network has no such link end.
 #[must_use]
 pub fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
     let link = part.links.iter().find(|link| link.number == spot.link)?;

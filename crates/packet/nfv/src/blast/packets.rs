@@ -147,7 +147,8 @@ pub struct Packets {
 pub struct FileNotes {
     /// Packets that are left out, by reason.
     pub skipped: Skipped,
-    /// Number of packets that got a new Ethernet header, and the link type of the first of them.
+    /// Number of packets that got a new Ethernet header, and the link type of the first of them;
+    /// `None` if no packet needed one.
     pub given_stations: Option<(u64, LinkType)>,
     /// Set if the file ends within a packet or block.
     pub cut: Option<CaptureError>,

@@ -83,7 +83,7 @@ struct NetworkArgs {
     #[arg(long, requires = "port")]
     mac: Option<String>,
     /// Type eth: VLAN id from 1 to 4094, or 0 for frames without a VLAN tag [default: the DIF's
-    /// name, which must then be a number]
+    /// name if it is a number, else 0]
     #[arg(long)]
     vlan: Option<u16>,
     /// Type eth: how ARP requests carry application names; all stations of the DIF need the same

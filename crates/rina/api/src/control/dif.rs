@@ -24,7 +24,8 @@ pub struct DifCreate {
     /// Name of the member to ask for admission. Default: any member that answers to the DIF's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<AppName>,
-    /// Authentication between members, as `KIND:FILE`. All members must use the same kind.
+    /// Authentication between members, as `KIND:FILE`. All members must use the same kind. Default:
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
     /// Dialect of the DIF, the same for all members.
@@ -47,7 +48,7 @@ pub struct DifExtend {
     /// created, otherwise any member that answers to the DIF's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<AppName>,
-    /// Name of the IPCP; needed when this system has several members of the DIF.
+    /// Name of the member's IPCP. Default: the only member of the DIF that this system has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipcp: Option<LocalName>,
 }
@@ -128,7 +129,7 @@ pub struct MemberInfo {
     pub step: String,
     /// Number of failed attempts to join since the IPCP was created.
     pub failures: u32,
-    /// Why the last attempt to join failed.
+    /// Why the last attempt to join failed; `None` if no attempt has failed.
     #[serde(default)]
     pub last_error: Option<String>,
     /// Every N-1 DIF gave a refusal that waiting does not cure: wrong credentials, an access rule,
@@ -173,8 +174,8 @@ pub struct N1Info {
     pub port: Option<PortId>,
     /// State of the flow: usable, requested, waiting for a retry, or refused.
     pub state: N1State,
-    /// Why the flow is not up, when the reason is known. For a flow that is up but leads to no
-    /// neighbour: for how long that has been so.
+    /// Why the flow is not up, if the reason is known. For a flow that is up but leads to no
+    /// neighbour: for how long that has been so. `None` otherwise.
     #[serde(default)]
     pub reason: Option<String>,
 }

@@ -215,8 +215,9 @@ impl<P: Payload> DataPath<P> {
         &self.rmt.counters
     }
 
-    /// The next N-1 flow that has PDUs to send and is not blocked. N-1 flows take turns. The caller
-    /// takes at least one PDU or blocks the N-1 flow. Any other call may change the result.
+    /// The next N-1 flow that has PDUs to send and is not blocked; `None` if there is no such flow.
+    /// N-1 flows take turns. The caller takes at least one PDU or blocks the N-1 flow. Any other
+    /// call may change the result.
     #[must_use]
     pub fn poll_n1(&mut self) -> Option<N1Port> {
         self.rmt.poll_n1()
@@ -343,7 +344,8 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// The next flow whose [`DataPath::room`] has grown since its writer asked for it.
+    /// The next flow whose [`DataPath::room`] has grown since its writer asked for it; `None` if
+    /// there is no such flow.
     #[must_use]
     pub fn poll_room(&mut self) -> Option<FlowKey> {
         while let Some(key) = self.rooms.pop_front() {

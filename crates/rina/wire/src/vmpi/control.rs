@@ -82,7 +82,7 @@ pub struct Hello<'a> {
     pub name: &'a str,
 }
 
-/// The result of a flow request, in [`Control::AllocateResponse`].
+/// How a flow request was answered, in [`Control::AllocateResponse`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Outcome {

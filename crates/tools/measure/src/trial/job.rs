@@ -127,7 +127,8 @@ pub struct SideReport {
     pub damaged: u64,
     /// Counts by sequence numbers; `None` when SDUs are too short to carry a number.
     pub tally: Option<Tally>,
-    /// Round-trip times in microseconds, for the client of an echo.
+    /// Round-trip times in microseconds, for the client of an echo that got answers; otherwise
+    /// `None`.
     pub rtt_us: Option<Summary>,
     /// How this side's half ended.
     #[serde(default)]

@@ -116,7 +116,7 @@ pub struct EndReport {
     /// point or a card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Passed>,
-    /// Impairment of the frames that the node sends here.
+    /// Impairment of the frames that the node sends here; `None` for no impairment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub impairment: Option<Impairment>,
 }

@@ -14,7 +14,7 @@ pub struct Node {
     /// Whether the node is a virtual machine or a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
-    /// Name of the disk image or guest that the node boots.
+    /// Name of the disk image or guest that the node boots; `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// Number of processors that the node asks for; `None` for the default.
@@ -24,12 +24,13 @@ pub struct Node {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// How the virtual machine starts: it boots, is cloned from a template, or comes from a pool.
+    /// `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<Boot>,
     /// Locations where the node may be placed; anywhere if the list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub location: Vec<String>,
-    /// Physical network interfaces to attach to the node.
+    /// Physical network interfaces to attach to the node; `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nics: Option<Nics>,
     /// Nodes that must not share a host with this one. One node of a pair needs to name the other.

@@ -18,7 +18,8 @@ pub struct HostStatus {
     pub nodes: BTreeMap<String, NodeStatus>,
     /// The part's links, by number.
     pub links: BTreeMap<u32, LinkStatus>,
-    /// A newer part that the host has refused; the host keeps the part of `generation`.
+    /// A newer part that the host has refused; the host keeps the part of `generation`. `None` if
+    /// it has refused none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedChange>,
 }

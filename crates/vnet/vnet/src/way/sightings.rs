@@ -21,7 +21,7 @@ pub struct Sighting {
     /// Number of frames.
     pub frames: u64,
     /// Time from the first echo request that the sending node emitted until the first frame here,
-    /// µs.
+    /// µs; `None` on a host other than the sending node's.
     pub after_us: Option<u64>,
 }
 
