@@ -44,7 +44,7 @@ pub enum Error {
         /// What is wrong with it, and what would be right.
         reason: String,
     },
-    /// A machine did not do within a time limit what was awaited.
+    /// Something that Carina awaits of a machine did not happen within the time limit.
     #[error("machine {name}: no {awaited} within {seconds} s{hint}")]
     Timeout {
         /// Name of the machine that is too slow.

@@ -63,7 +63,7 @@ pub enum EditError {
          be set"
     )]
     Softwire(String),
-    /// The verb needs a value.
+    /// The request changes the leaf or softwire of this path, but gives no value.
     #[error("{0} needs a value")]
     NoValue(String),
     /// The change would leave no queue, so nothing could run.

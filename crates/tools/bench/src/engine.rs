@@ -76,7 +76,7 @@ pub enum Chain {
     Workers(Spread, usize),
 }
 
-/// What each of two workers runs.
+/// How a chain of apps is divided between the two workers of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// Each worker runs one half of the chain.
