@@ -35,10 +35,10 @@
 mod app;
 mod assignment;
 mod back_pressure;
-mod bell;
 mod configure_error;
 pub mod counter_file;
 mod difference;
+mod doorbell;
 mod graph;
 pub mod idle;
 mod link;

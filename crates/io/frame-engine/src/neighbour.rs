@@ -16,7 +16,7 @@ use std::sync::Arc;
 use carina_frame::Frame;
 use carina_ring::between::{Receiver, Sender, queue};
 
-use crate::bell::Bell;
+use crate::doorbell::Bell;
 use crate::link::{FRAME_BURST, FrameLink, LINK_FRAMES};
 
 /// The sending end of a link to another network.

@@ -12,10 +12,10 @@ use carina_sys::{Epoll, Interest};
 use carina_time::{Duration, Instant};
 
 use crate::app::{AnyConfig, FrameApp, WhenFull};
-use crate::bell::Bell;
 use crate::configure_error::ConfigureError;
 use crate::counter_file::{Counter, CounterFile};
 use crate::difference::Difference;
+use crate::doorbell::Bell;
 use crate::graph::{Graph, LinkName};
 use crate::link::{FrameLink, LinkCounts};
 use crate::neighbour::{Incoming, Outgoing};

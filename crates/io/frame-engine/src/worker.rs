@@ -14,9 +14,9 @@ use carina_sys::{
 use carina_time::Instant;
 
 use crate::app::Opened;
-use crate::bell::Bell;
 use crate::configure_error::{ConfigureError, WorkerError};
 use crate::counter_file::CounterFile;
+use crate::doorbell::Bell;
 use crate::graph::LinkName;
 use crate::link::LinkCounts;
 use crate::network::Network;

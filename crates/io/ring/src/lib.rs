@@ -37,12 +37,12 @@
 mod consumer;
 mod copy;
 mod fault;
-mod few;
 mod lease;
 mod map;
 mod primitive;
 mod producer;
 mod sdus;
+mod small_bytes;
 mod stretch;
 
 pub mod bare;
@@ -56,11 +56,11 @@ pub mod waiting;
 pub use crate::consumer::Consumer;
 pub use crate::copy::{copy as copy_shared, copy_slice};
 pub use crate::fault::{Corrupt, Refused};
-pub use crate::few::Few;
 pub use crate::lease::{Lease, PieceRef};
 pub use crate::map::{HEADER_BYTES, RingMap, State, region_bytes};
 pub use crate::producer::{Producer, Slot};
 pub use crate::sdus::Sdus;
+pub use crate::small_bytes::Few;
 pub use crate::stretch::{Run, Stretch};
 
 /// Size in bytes of the header in front of the payload of each record.
