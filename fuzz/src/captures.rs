@@ -28,7 +28,7 @@ pub fn reads_capture(data: &[u8]) -> bool {
 fn words_of(file: &[u8], portion: usize) -> Result<(Vec<String>, bool), Broken> {
     let mut dissector = Dissector::new(Settings::default());
     let mut reader = Reader::new();
-    let mut said = Vec::new();
+    let mut all = Vec::new();
     for bytes in file.chunks(portion.max(1)) {
         reader.feed(bytes);
         while let Some(item) = reader.poll().map_err(Broken::File)? {
@@ -39,11 +39,11 @@ fn words_of(file: &[u8], portion: usize) -> Result<(Vec<String>, bool), Broken> 
                         .add_interface(interface)
                         .map_err(Broken::Interface)?;
                 }
-                Item::Packet(packet) => said.push(words(&dissector.dissect(&packet))),
+                Item::Packet(packet) => all.push(words(&dissector.dissect(&packet))),
             }
         }
     }
-    Ok((said, reader.end().is_ok()))
+    Ok((all, reader.end().is_ok()))
 }
 
 /// Why a file was not read to its end.
@@ -132,8 +132,8 @@ pub fn reads_packets(data: &[u8]) -> bool {
         LinkType::SDU,
         LinkType::VMPI,
     ];
-    let said = ["", "dialect=native", "dialect=rlite", "dialect=irati"];
-    let description = format!("carina normal {}", said[usize::from(choice >> 2 & 3)]);
+    let dialects = ["", "dialect=native", "dialect=rlite", "dialect=irati"];
+    let description = format!("carina normal {}", dialects[usize::from(choice >> 2 & 3)]);
     let mut dissector = Dissector::new(Settings::default());
     let added = dissector.add_interface(&Interface {
         link: links[usize::from(choice & 3)],
@@ -157,7 +157,7 @@ pub fn reads_packets(data: &[u8]) -> bool {
         assert!(!layers.is_empty(), "nothing is said of a packet");
         let all = words(&layers);
         assert!(
-            all.len() <= SAID_MAX + SAID_FOR_A_BYTE * bytes.len(),
+            all.len() <= WORDS_BYTES_MAX + WORDS_BYTES_PER_BYTE * bytes.len(),
             "{} bytes are said of {}",
             all.len(),
             bytes.len()
@@ -184,5 +184,5 @@ fn words(layers: &[Layer]) -> String {
 }
 
 /// The words for a packet have at most so many bytes, and so many more for each byte of it.
-const SAID_MAX: usize = 4096;
-const SAID_FOR_A_BYTE: usize = 64;
+const WORDS_BYTES_MAX: usize = 4096;
+const WORDS_BYTES_PER_BYTE: usize = 64;

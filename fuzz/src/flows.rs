@@ -57,17 +57,20 @@ pub fn measures_flows(data: &[u8]) -> bool {
                 Duration::from_secs(1_000_000),
                 now.since(Instant::ZERO),
             );
-            full.iter().for_each(|message| seen.look(message, LONGEST));
+            full.iter()
+                .for_each(|message| seen.check_message(message, LONGEST));
         }
     }
     let end = now + Duration::from_secs(1000);
     while let Some(one) = table.take_ended(&timeouts, end) {
         seen.packets += one.flow.packets;
         let full = exporter.add(&one, Duration::ZERO, Duration::ZERO);
-        full.iter().for_each(|message| seen.look(message, LONGEST));
+        full.iter()
+            .for_each(|message| seen.check_message(message, LONGEST));
     }
     let last = exporter.flush(Duration::ZERO);
-    last.iter().for_each(|message| seen.look(message, LONGEST));
+    last.iter()
+        .for_each(|message| seen.check_message(message, LONGEST));
     assert_eq!((seen.packets, table.len()), (measured, 0));
     measured > 0
 }
@@ -81,7 +84,7 @@ struct Seen {
 
 impl Seen {
     /// Walks a message, whose sets must fill it with whole records.
-    fn look(&mut self, message: &[u8], longest: usize) {
+    fn check_message(&mut self, message: &[u8], longest: usize) {
         let half = |at: usize| usize::from(u16::from_be_bytes([message[at], message[at + 1]]));
         assert!(message.len() <= longest);
         assert_eq!((half(0), half(2)), (10, message.len()));

@@ -75,7 +75,7 @@ fn reads_pci_of(syntax: Syntax, pdu: &[u8]) -> bool {
     let mut control = None;
     if matches!(header.pci.kind, PduType::Control | PduType::Rendezvous) {
         match syntax.decode_control(pdu, &header) {
-            Ok(said) => control = Some(said),
+            Ok(decoded) => control = Some(decoded),
             Err(_) => return false,
         }
     }
@@ -99,12 +99,12 @@ fn reads_pci_of(syntax: Syntax, pdu: &[u8]) -> bool {
     let again = syntax.decode(&out[..length], length + user);
     let again = again.expect("what was encoded decodes");
     assert_eq!((again.pci, again.hop_limit), (header.pci, header.hop_limit));
-    if let Some(said) = control {
+    if let Some(decoded) = control {
         let again = syntax.decode_control(&out[..length], &again);
         let again = again.expect("what was encoded decodes");
-        assert_eq!(again.ack, said.ack);
+        assert_eq!(again.ack, decoded.ack);
         let right = |control: &Control| control.window.map(|window| window.right);
-        assert_eq!((again.seq, right(&again)), (said.seq, right(&said)));
+        assert_eq!((again.seq, right(&again)), (decoded.seq, right(&decoded)));
     }
     syntax.mark(&mut out, 0, true);
     assert!(syntax.peek(&out).expect("it stays a PDU").ecn);

@@ -46,9 +46,9 @@ pub fn reads_configuration(data: &[u8]) -> bool {
         let is_within = line.is_none_or(|line| (1..=lines).contains(&line));
         assert!(is_within, "{line:?} in {text:?}");
     } else {
-        let said = error.to_string();
-        let is_placed = said.contains("line") || said.contains("nested too deeply");
-        assert!(is_placed, "{said}");
+        let message = error.to_string();
+        let is_placed = message.contains("line") || message.contains("nested too deeply");
+        assert!(is_placed, "{message}");
     }
     false
 }

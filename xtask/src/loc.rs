@@ -28,8 +28,8 @@ pub(crate) fn report(root: &Path) -> String {
     }
     say("\nlines of code of the crates:".to_owned());
     let mut total = 0;
-    for home in crates(&sources) {
-        let prefix = home.join("src");
+    for crate_dir in crates(&sources) {
+        let prefix = crate_dir.join("src");
         let count: usize = sources
             .iter()
             .filter(|source| source.path.starts_with(&prefix) && source.extension() == "rs")
@@ -37,7 +37,7 @@ pub(crate) fn report(root: &Path) -> String {
             .map(Source::code_lines)
             .sum();
         total += count;
-        say(format!("  {:<34} {count:>10}", home.display()));
+        say(format!("  {:<34} {count:>10}", crate_dir.display()));
     }
     say(format!("  {:<34} {total:>10}", "together"));
     out

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         }
         "cycles" => {
             for cycle in modules::cycles(&source::all(&root)) {
-                println!("{}: {}", cycle.home, cycle.modules.join(", "));
+                println!("{}: {}", cycle.parent, cycle.modules.join(", "));
                 for reason in cycle.because {
                     println!("    {reason}");
                 }

@@ -16,32 +16,37 @@ use crate::source::Source;
 pub(crate) struct Cycle {
     /// The crate's directory, and below it the module whose children these are, as in
     /// `crates/a` or `crates/a::b`.
-    pub home: String,
+    pub parent: String,
     /// The names of the siblings, in order.
     pub modules: Vec<String>,
     /// One line for each dependency within the cycle, with a place where it is.
     pub because: Vec<String>,
 }
 
-/// All cycles of all crates, in the order of their homes.
+/// All cycles of all crates, in the order of their crates.
 pub(crate) fn cycles(sources: &[Source]) -> Vec<Cycle> {
     let mut crates: BTreeMap<&str, Vec<(&Source, Vec<String>)>> = BTreeMap::new();
     for source in sources {
         let path = source.path.to_str().unwrap_or_default();
-        let Some((home, file)) = path.split_once("/src/") else {
+        let Some((crate_dir, file)) = path.split_once("/src/") else {
             continue;
         };
-        if source.extension() == "rs" && !(file == "main.rs" && has_library(sources, home)) {
-            crates.entry(home).or_default().push((source, module(file)));
+        if source.extension() == "rs" && !(file == "main.rs" && has_library(sources, crate_dir)) {
+            crates
+                .entry(crate_dir)
+                .or_default()
+                .push((source, module(file)));
         }
     }
-    let graphs = crates.iter().map(|(home, files)| Crate::read(home, files));
+    let graphs = crates
+        .iter()
+        .map(|(crate_dir, files)| Crate::read(crate_dir, files));
     graphs.flat_map(|graph| graph.cycles()).collect()
 }
 
 /// Where a binary has a library beside it, the library is the crate.
-fn has_library(sources: &[Source], home: &str) -> bool {
-    let library = Path::new(home).join("src/lib.rs");
+fn has_library(sources: &[Source], crate_dir: &str) -> bool {
+    let library = Path::new(crate_dir).join("src/lib.rs");
     sources.iter().any(|source| source.path == library)
 }
 
@@ -73,7 +78,7 @@ struct Mention {
 
 #[derive(Default)]
 struct Crate {
-    home: String,
+    directory: String,
     modules: BTreeSet<Module>,
     tests: BTreeSet<Module>,
     /// What a module's `use` gives other names to, and where that is.
@@ -86,9 +91,9 @@ struct Crate {
 }
 
 impl Crate {
-    fn read(home: &str, files: &[(&Source, Module)]) -> Self {
+    fn read(crate_dir: &str, files: &[(&Source, Module)]) -> Self {
         let mut read = Self {
-            home: home.to_owned(),
+            directory: crate_dir.to_owned(),
             ..Self::default()
         };
         for (source, module) in files {
@@ -118,14 +123,14 @@ impl Crate {
             }
         }
         let of = |(parent, needs): (&&[String], &BTreeMap<(&str, &str), &str>)| {
-            let home = std::iter::once(&self.home).chain(parent.iter());
-            let home = home.map(String::as_str).collect::<Vec<_>>().join("::");
+            let path = std::iter::once(&self.directory).chain(parent.iter());
+            let parent = path.map(String::as_str).collect::<Vec<_>>().join("::");
             let cycle = |modules: Vec<&str>| {
                 let within = needs
                     .iter()
                     .filter(|((a, b), _)| modules.contains(a) && modules.contains(b));
                 Cycle {
-                    home: home.clone(),
+                    parent: parent.clone(),
                     because: within
                         .map(|((a, b), place)| format!("{a} needs {b} at {place}"))
                         .collect(),
@@ -198,11 +203,11 @@ impl Crate {
                 return self.resolve(&at, &path, depth + 1);
             }
             let globs = self.globs.get(&at).into_iter().flatten();
-            let mut homes = globs.filter_map(|glob| self.resolve(&at, glob, depth + 1));
-            if let Some(home) =
-                homes.find(|home| self.items.contains(&(home.clone(), name.clone())))
+            let mut modules = globs.filter_map(|glob| self.resolve(&at, glob, depth + 1));
+            if let Some(module) =
+                modules.find(|module| self.items.contains(&(module.clone(), name.clone())))
             {
-                at = home;
+                at = module;
             }
             break;
         }
@@ -473,13 +478,13 @@ mod tests {
         let cycles = cycles(&sources);
         cycles
             .into_iter()
-            .map(|cycle| (cycle.home, cycle.modules))
+            .map(|cycle| (cycle.parent, cycle.modules))
             .collect()
     }
 
-    fn one(home: &str, modules: &[&str]) -> Vec<(String, Vec<String>)> {
+    fn one(parent: &str, modules: &[&str]) -> Vec<(String, Vec<String>)> {
         let modules = modules.iter().map(|name| (*name).to_owned()).collect();
-        vec![(home.to_owned(), modules)]
+        vec![(parent.to_owned(), modules)]
     }
 
     #[test]
@@ -544,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn cycle_of_three_below_a_module_is_found_with_its_home() {
+    fn cycle_of_three_below_a_module_is_found() {
         let files = [
             ("crates/x/src/lib.rs", "mod m;\n"),
             (

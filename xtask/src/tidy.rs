@@ -38,27 +38,29 @@ const CYCLES: &[(&str, &str)] = &[];
 
 fn cycles(found: &[Cycle], listed: &[(&str, &str)]) -> Vec<String> {
     let mut breaches = Vec::new();
-    let is_listed = |home: &str, module: &str| {
-        let rows = listed.iter().filter(|(of, _)| *of == home);
+    let is_listed = |parent: &str, module: &str| {
+        let rows = listed.iter().filter(|(of, _)| *of == parent);
         rows.flat_map(|(_, modules)| modules.split(' '))
             .any(|name| name == module)
     };
     for cycle in found {
-        let home = &cycle.home;
-        if !cycle.modules.iter().all(|module| is_listed(home, module)) {
+        let parent = &cycle.parent;
+        if !cycle.modules.iter().all(|module| is_listed(parent, module)) {
             let names = cycle.modules.join(", ");
-            breaches.push(format!("{home}: {names} depend on one another in a cycle"));
+            breaches.push(format!(
+                "{parent}: {names} depend on one another in a cycle"
+            ));
             breaches.extend(cycle.because.iter().map(|reason| format!("    {reason}")));
         }
     }
-    for (home, modules) in listed {
+    for (parent, modules) in listed {
         for module in modules.split(' ') {
             let is_left = |cycle: &Cycle| {
-                cycle.home == *home && cycle.modules.iter().any(|name| name == module)
+                cycle.parent == *parent && cycle.modules.iter().any(|name| name == module)
             };
             if !found.iter().any(is_left) {
                 breaches.push(format!(
-                    "{home}: {module} is no longer in a cycle: remove it from CYCLES in \
+                    "{parent}: {module} is no longer in a cycle: remove it from CYCLES in \
                      xtask/src/tidy.rs"
                 ));
             }
@@ -205,8 +207,8 @@ fn fuzz_harness(source: &Source, breaches: &mut Vec<(usize, String)>) {
 /// the file that cannot do without.
 fn unsafety(source: &Source, breaches: &mut Vec<(usize, String)>) {
     let path = source.path.to_string_lossy().replace('\\', "/");
-    let home = path.split("/src/").next().unwrap_or_default();
-    let name = home.rsplit('/').next().unwrap_or_default();
+    let crate_dir = path.split("/src/").next().unwrap_or_default();
+    let name = crate_dir.rsplit('/').next().unwrap_or_default();
     let is_root = path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
     let (forbids, denies) = (
         source.text.contains("#![forbid(unsafe_code)]"),
@@ -380,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn map_names_what_is_there() {
+    fn map_names_existing_files() {
         let map = "| `xtask/src/tidy.rs`, `main.rs` | `{tidy,gone}.rs` | `no place` `word` |\n\
                    ```\n`drawn/away.rs`\n```\n`main.rs` of `xtask`\n";
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -398,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn page_names_files_that_are_there_and_other_paths() {
+    fn page_names_existing_files_and_other_paths() {
         let page = "`crates/rina/api`, `ipcp/src/gone` `/dif/cubes` `labs/LAB` `target/x` \
              `away.rs`\n\
                     `xtask/src/{tidy,prose}.rs`, `main.rs`, `a/b`\n";
@@ -428,7 +430,7 @@ mod tests {
     #[test]
     fn cycle_is_a_breach_until_listed_and_so_is_a_stale_row() {
         let cycle = Cycle {
-            home: "crates/x".to_owned(),
+            parent: "crates/x".to_owned(),
             modules: ["a", "b"].map(String::from).to_vec(),
             because: vec!["a needs b".to_owned()],
         };
@@ -439,7 +441,7 @@ mod tests {
         assert_eq!(cycles(&found, &[("crates/x", "a b c")]).len(), 1);
         assert_eq!(cycles(&[], &[("crates/y", "a")]).len(), 1);
         let below = Cycle {
-            home: "crates/x::m".to_owned(),
+            parent: "crates/x::m".to_owned(),
             ..found.into_iter().next().unwrap()
         };
         assert_eq!(cycles(&[below], &[]).len(), 2);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn command_that_is_not_there_is_no_fault_of_the_filter() {
+    fn missing_command_is_not_blamed_on_the_filter() {
         let missing = start(&["/no/such/program"]);
         assert!(
             matches!(missing, Err(StartError::Command(_))),

@@ -23,7 +23,7 @@ pub fn prefer_memory_of_cpu(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's refusal, with the processor.
-pub fn settle_on_cpu(cpu: usize) -> io::Result<()> {
+pub fn bind_to_cpu(cpu: usize) -> io::Result<()> {
     let at = |error: io::Error| io::Error::new(error.kind(), format!("processor {cpu}: {error}"));
     crate::pin_to_cpu(cpu).map_err(at)?;
     prefer_memory_of_cpu(cpu).map_err(at)
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_is_preferred_only_where_there_are_several() {
+    fn memory_node_is_preferred_only_if_several_exist() {
         let path = std::env::temp_dir().join(format!("carina-numa-{}", std::process::id()));
         let make = |name: &str| fs::create_dir_all(path.join(name)).unwrap();
         make("node/node0");

@@ -155,7 +155,7 @@ fn is_secret(key: &str) -> bool {
 
 /// Rewrites what `serde` expected without names of Rust types.
 fn wanted(expected: &str, is_text: bool) -> String {
-    let whole = |least: &str, most: u64| format!("a whole number from {least} to {most}");
+    let whole = |min: &str, max: u64| format!("a whole number from {min} to {max}");
     let number = match expected {
         "u8" => whole("0", u8::MAX.into()),
         "u16" => whole("0", u16::MAX.into()),
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn errors_name_key_value_line_and_remedy() {
-        for (text, line, said) in [
+        for (text, line, message) in [
             (
                 "\nvlan = \"5\"",
                 2,
@@ -272,30 +272,33 @@ mod tests {
                 "size = \"x\": must be a whole number from -2147483648 to 2147483647, without quotes",
             ),
         ] {
-            assert_eq!(fault(text), (line, said.to_owned()), "{text}");
+            assert_eq!(fault(text), (line, message.to_owned()), "{text}");
         }
     }
 
     #[test]
     fn messages_that_are_plain_stay_and_keys_are_not_shown() {
-        let (line, said) = fault("vlans = 5");
+        let (line, message) = fault("vlans = 5");
         assert!(
-            line == 1 && said.starts_with("unknown field `vlans`"),
-            "{said}"
+            line == 1 && message.starts_with("unknown field `vlans`"),
+            "{message}"
         );
-        let (_, said) = fault("address = \"1.2.3\"");
-        assert!(said.starts_with("address: invalid IPv4"), "{said}");
-        let (_, said) = fault("auth_key = \"abc\"");
-        assert!(!said.contains("abc") && said.contains("auth_key"), "{said}");
-        let (line, said) = fault("vlan = 5\nx");
-        assert!(line == 2 && !said.is_empty(), "{said}");
+        let (_, message) = fault("address = \"1.2.3\"");
+        assert!(message.starts_with("address: invalid IPv4"), "{message}");
+        let (_, message) = fault("auth_key = \"abc\"");
+        assert!(
+            !message.contains("abc") && message.contains("auth_key"),
+            "{message}"
+        );
+        let (line, message) = fault("vlan = 5\nx");
+        assert!(line == 2 && !message.is_empty(), "{message}");
     }
 
     #[test]
     fn messages_of_other_readers_have_no_types() {
-        let said = plain("invalid type: string \"5\", expected u16");
+        let message = plain("invalid type: string \"5\", expected u16");
         assert_eq!(
-            said,
+            message,
             "\"5\": must be a whole number from 0 to 65535, without quotes"
         );
         assert_eq!(
@@ -309,11 +312,11 @@ mod tests {
     fn tables_without_text_have_keys_in_their_errors() {
         let table: toml::Table = toml::from_str("[inner]\nsize = \"5\"").unwrap();
         let error = table.try_into::<File>().unwrap_err();
-        let (keys, said) = words_of(&error);
+        let (keys, message) = words_of(&error);
         assert_eq!(keys, ["inner", "size"]);
         assert!(
-            said.starts_with("inner.size = \"5\": must be a whole"),
-            "{said}"
+            message.starts_with("inner.size = \"5\": must be a whole"),
+            "{message}"
         );
         let text = "[a]\nx = 1\n[b]\n\ny = { z = 1 }";
         let line = |keys: &[&str]| line_of_keys(text, keys);

@@ -17,12 +17,12 @@ pub enum Error {
         source: io::Error,
     },
     /// A program ended with an exit status other than 0.
-    #[error("{command}: {said}")]
+    #[error("{command}: {stderr}")]
     Command {
         /// The program and its arguments.
         command: String,
         /// Text that the program wrote to standard error.
-        said: String,
+        stderr: String,
     },
     /// The kernel does not allow this user to create a user namespace.
     #[error(
@@ -47,14 +47,14 @@ pub enum Error {
         status: ExitStatus,
     },
     /// A program did not end within its time limit.
-    #[error("waited {limit:?} for {what} to end: {said}")]
+    #[error("waited {limit:?} for {what} to end: {stderr}")]
     RunsOn {
         /// Name of the program.
         what: String,
         /// The time limit of the program.
         limit: Duration,
         /// Text that the program wrote to standard error until then.
-        said: String,
+        stderr: String,
     },
     /// No process has this pid.
     #[error("there is no process {0}")]

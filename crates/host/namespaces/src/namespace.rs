@@ -80,10 +80,10 @@ impl NamespaceAccess {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         Err(Error::Command {
             command: what,
-            said: said.trim().to_owned(),
+            stderr: stderr.trim().to_owned(),
         })
     }
 
@@ -114,10 +114,10 @@ impl NamespaceAccess {
         if output.status.success() {
             return written.unwrap_or(Ok(())).attempt(what());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         Err(Error::Command {
             command: what(),
-            said: said.trim().to_owned(),
+            stderr: stderr.trim().to_owned(),
         })
     }
 
@@ -219,8 +219,8 @@ pub fn hold_namespaces(directory: &Path) -> Result<Keeper> {
         if ended.is_some() || Instant::now() > deadline {
             let _ = child.kill();
             let _ = child.wait();
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            return Err(Error::UserNamespacesForbidden(said.trim().to_owned()));
+            let printed = std::fs::read_to_string(&log).unwrap_or_default();
+            return Err(Error::UserNamespacesForbidden(printed.trim().to_owned()));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -400,8 +400,8 @@ mod tests {
     fn keeper_ends_with_its_maker_until_it_is_to_stay() {
         let directory = tempfile::tempdir().unwrap();
         let made = || match hold_namespaces(directory.path()) {
-            Err(Error::UserNamespacesForbidden(said)) => {
-                println!("SKIP: no user namespaces here: {said}");
+            Err(Error::UserNamespacesForbidden(reason)) => {
+                println!("SKIP: no user namespaces here: {reason}");
                 None
             }
             Err(error) => panic!("{error}"),

@@ -165,9 +165,13 @@ pub fn run_within(command: &mut Command, what: &str, limit: Duration) -> Result<
     let stdout = out.join().unwrap_or_default();
     let stderr = err.join().unwrap_or_default();
     let Some(status) = status else {
-        let said = String::from_utf8_lossy(&stderr).trim().to_owned();
+        let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
         let what = what.to_owned();
-        return Err(Error::RunsOn { what, limit, said });
+        return Err(Error::RunsOn {
+            what,
+            limit,
+            stderr,
+        });
     };
     Ok(Output {
         status,

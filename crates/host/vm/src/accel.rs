@@ -153,11 +153,11 @@ fn boots_under_kvm(qemu: &Path, cache: &Cache, kernel: &Kernel) -> Result<bool> 
         .stderr(Stdio::null())
         .spawn()
         .context("run", qemu)?;
-    let said = says(&mut child, MARKER, PROBE_LIMIT);
+    let has_booted = says(&mut child, MARKER, PROBE_LIMIT);
     // QEMU may have ended already.
     let _ = child.kill();
     let _ = child.wait();
-    Ok(said)
+    Ok(has_booted)
 }
 
 /// Waits until the child's standard output contains `marker`, the child ends, or `limit` has

@@ -148,16 +148,16 @@ fn relay(
         if let Some(finish) = until.finish(begin) {
             return Ok(finish);
         }
-        let (has_ended, ready) = look(&process, files)?;
+        let (has_ended, ready) = poll_outputs(&process, files)?;
         if has_ended && left.is_none() {
             left = Some(files.each_ref().map(unread));
         }
         for (at, stream) in [Stream::Stdout, Stream::Stderr].into_iter().enumerate() {
-            let most = left.map_or(PIECE_BYTES, |left| left[at].min(PIECE_BYTES));
-            let Some(file) = files[at].as_mut().filter(|_| ready[at] && most > 0) else {
+            let bytes_max = left.map_or(PIECE_BYTES, |left| left[at].min(PIECE_BYTES));
+            let Some(file) = files[at].as_mut().filter(|_| ready[at] && bytes_max > 0) else {
                 continue;
             };
-            let Ok(length @ 1..) = file.read(&mut buffer[..most]) else {
+            let Ok(length @ 1..) = file.read(&mut buffer[..bytes_max]) else {
                 files[at] = None;
                 if let Some(left) = &mut left {
                     left[at] = 0;
@@ -185,7 +185,7 @@ fn unread(file: &Option<File>) -> usize {
 
 /// Waits for at most [`LOOK`] until a command has ended or written something. Returns whether it
 /// has ended, and which of its outputs can be read.
-fn look(process: &OwnedFd, files: &[Option<File>; 2]) -> io::Result<(bool, [bool; 2])> {
+fn poll_outputs(process: &OwnedFd, files: &[Option<File>; 2]) -> io::Result<(bool, [bool; 2])> {
     let mut polled = vec![PollFd::new(process, PollFlags::IN)];
     for file in files.iter().flatten() {
         polled.push(PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN));

@@ -110,7 +110,7 @@ pub enum Error {
         limit: Duration,
     },
     /// A command in a guest failed.
-    #[error("in VM {vm}: `{command}` ended with {status}: {said}")]
+    #[error("in VM {vm}: `{command}` ended with {status}: {stderr}")]
     GuestCommand {
         /// Name of the VM in which the command ran.
         vm: String,
@@ -119,7 +119,7 @@ pub enum Error {
         /// The command's exit status.
         status: i32,
         /// What the command wrote to standard error.
-        said: String,
+        stderr: String,
     },
 }
 

@@ -106,7 +106,7 @@ impl Guest {
             vm: self.name.clone(),
             command: command.to_owned(),
             status: output.status,
-            said: output.error_text(),
+            stderr: output.error_text(),
         })
     }
 

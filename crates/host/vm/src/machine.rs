@@ -452,10 +452,11 @@ mod tests {
         let kernel = "/k".into();
         let boot = Boot::Direct { kernel, initramfs };
         boot.check_memory(132).unwrap();
-        let said = boot.check_memory(131).unwrap_err().to_string();
+        let message = boot.check_memory(131).unwrap_err().to_string();
         assert!(
-            said.starts_with("memory of 131 MiB: is too little to boot") && said.contains("132"),
-            "{said}"
+            message.starts_with("memory of 131 MiB: is too little to boot")
+                && message.contains("132"),
+            "{message}"
         );
         Boot::Disk("/d".into()).check_memory(1).unwrap();
     }

@@ -170,8 +170,8 @@ pub fn send_guest(
             }
             Err(error) => return Err(error),
         }
-        let took = began.elapsed();
-        if took >= limit {
+        let elapsed = began.elapsed();
+        if elapsed >= limit {
             // The guest continues in this QEMU.
             let _ = qmp.execute("migrate_cancel", serde_json::json!({}));
             return Err(Error::Timeout {
@@ -182,7 +182,7 @@ pub fn send_guest(
             });
         }
         // A guest that writes much may be stopped for longer, so that the migration ends.
-        if pressed + 1 < DOWNTIME_MS.len() && took >= limit / 4 * (pressed as u32 + 1) {
+        if pressed + 1 < DOWNTIME_MS.len() && elapsed >= limit / 4 * (pressed as u32 + 1) {
             pressed += 1;
             qmp.set_downtime_limit(DOWNTIME_MS[pressed])?;
         }

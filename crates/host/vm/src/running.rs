@@ -226,7 +226,7 @@ impl Running {
             vm: self.record.name.clone(),
             command: command.to_owned(),
             status: output.status,
-            said: output.error_text(),
+            stderr: output.error_text(),
         })
     }
 

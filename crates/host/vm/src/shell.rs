@@ -150,12 +150,12 @@ impl Shell {
                 break Err(NoAnswer::Closed);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let said = call.wait(pause.min(left), |heard| {
+            let answer = call.wait(pause.min(left), |heard| {
                 let closed = || heard.is_closed.then_some(Err(NoAnswer::Closed));
                 heard.has_pong.then_some(Ok(())).or_else(closed)
             });
-            match said {
-                Some(said) => break said,
+            match answer {
+                Some(answer) => break answer,
                 None if Instant::now() >= deadline || is_vain() => break Err(NoAnswer::Timeout),
                 // A slow guest that gets requests faster than it answers them would never catch up.
                 None => pause = (pause * 3 / 2).min(PING_PAUSE_MAX),
@@ -186,14 +186,14 @@ impl Shell {
                 break Err(why);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let said = call.wait(left.min(PING_WHILE_RUNNING), |heard| {
+            let answer = call.wait(left.min(PING_WHILE_RUNNING), |heard| {
                 let closed = || heard.is_closed.then_some(Err(NoAnswer::Closed));
                 heard.ended.take().map(Ok).or_else(closed)
             });
-            match said {
-                Some(said) => break said,
+            match answer {
+                Some(answer) => break answer,
                 None if Instant::now() >= deadline => break Err(NoAnswer::Timeout),
-                None if call.silence() >= SILENCE => break Err(NoAnswer::Silent),
+                None if call.time_since_output() >= SILENCE => break Err(NoAnswer::Silent),
                 // The agent also answers while commands run.
                 None => {
                     let ping = format!("\nPING {id}\n");

@@ -70,7 +70,7 @@ fn guest_boots_obeys_reboots_and_leaves_nothing() {
 }
 
 #[test]
-fn cards_iommu_boot_command_and_module_parameter_are_there() {
+fn cards_iommu_boot_command_and_module_parameter_exist() {
     let directory = tempfile::tempdir().unwrap();
     let (machine, cache) = machine("b", directory.path());
     let nic = |model| Nic {

@@ -21,8 +21,8 @@ fn cards_come_and_go_while_the_guest_runs() {
     let second = vm.add_nic(&nat_card(SECOND)).unwrap();
     assert_eq!(second, NicId(1));
     let interface = vm.interface_of(SECOND, LIMIT).unwrap();
-    let said = ping_gateway(&vm, &interface);
-    assert!(said.contains("1 packets received"), "{said}");
+    let output = ping_gateway(&vm, &interface);
+    assert!(output.contains("1 packets received"), "{output}");
 
     let third = vm.add_nic(&nat_card([2, 0, 0, 0, 0, 3])).unwrap_err();
     let third = third.to_string();

@@ -21,7 +21,7 @@ fn small(name: &str, run_dir: &Path) -> (Machine, carina_vm::Cache) {
     (machine.memory_mib(128), cache)
 }
 
-fn said(vm: &Running, command: &str) -> String {
+fn output_of(vm: &Running, command: &str) -> String {
     let output = vm.run(command).unwrap();
     assert!(output.is_success(), "{command}: {}", output.error_text());
     output.text()
@@ -56,33 +56,33 @@ fn clones_answer_with_identities_of_their_own() {
         (&a, "a", "02:ca:00:00:00:01"),
         (&b, "b", "02:ca:00:00:00:02"),
     ] {
-        assert_eq!(said(vm, "hostname"), name);
-        assert_eq!(said(vm, "cat /sys/class/net/eth0/address"), mac);
+        assert_eq!(output_of(vm, "hostname"), name);
+        assert_eq!(output_of(vm, "cat /sys/class/net/eth0/address"), mac);
         assert_eq!(
-            said(vm, "cat '/etc/own file'; stat -c %a '/etc/own file'"),
+            output_of(vm, "cat '/etc/own file'; stat -c %a '/etc/own file'"),
             format!("{name}640")
         );
-        assert_eq!(said(vm, "cat /tmp/said"), format!("it is {name}"));
+        assert_eq!(output_of(vm, "cat /tmp/said"), format!("it is {name}"));
         assert!(vm.console_text().contains("seen"), "{}", vm.console_text());
         let pinged = ping_gateway(vm, "eth0");
         assert!(pinged.contains("1 packets received"), "{pinged}");
     }
     let drawn = "head -c 16 /dev/urandom | base64; cat /proc/sys/kernel/random/boot_id";
-    assert_ne!(said(&a, drawn), said(&b, drawn));
+    assert_ne!(output_of(&a, drawn), output_of(&b, drawn));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let clock: u64 = said(&b, "date +%s").parse().unwrap();
+    let clock: u64 = output_of(&b, "date +%s").parse().unwrap();
     assert!(
         now.unwrap().as_secs().abs_diff(clock) < 600,
         "its clock says {clock}"
     );
 
     // No other clone, nor the template, sees what one clone writes.
-    said(
+    output_of(
         &a,
         "dd if=/dev/zero of=/tmp/large bs=1M count=20 2>/dev/null",
     );
-    assert!(said(&b, "ls /tmp").contains("said"));
-    assert!(!said(&b, "ls /tmp").contains("large"));
+    assert!(output_of(&b, "ls /tmp").contains("said"));
+    assert!(!output_of(&b, "ls /tmp").contains("large"));
     let second = a.add_nic(&nat_card([2, 0xca, 0, 0, 1, 1])).unwrap();
     assert_eq!(second, NicId(1));
     assert_eq!(
@@ -90,11 +90,11 @@ fn clones_answer_with_identities_of_their_own() {
         "eth1"
     );
     let c = clone("c", 3);
-    assert_eq!(said(&c, "ls /tmp"), "said");
+    assert_eq!(output_of(&c, "ls /tmp"), "said");
     assert_eq!(templates.list().unwrap(), list);
 
     c.reboot(BOOT).unwrap();
-    assert_eq!(said(&c, "hostname"), "c");
+    assert_eq!(output_of(&c, "hostname"), "c");
     drop((a, b, c));
     let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
@@ -116,7 +116,7 @@ fn machines_of_a_pool_run_as_they_are_wanted() {
         .take(machine.command("echo it is me >/tmp/said"))
         .unwrap();
     eprintln!("of the pool: {:?}", vm.times());
-    assert_eq!(said(&vm, "hostname; cat /tmp/said"), "r1\nit is me");
+    assert_eq!(output_of(&vm, "hostname; cat /tmp/said"), "r1\nit is me");
     assert!(ping_gateway(&vm, "eth0").contains("1 packets received"));
     // The machine is found by its new name, and another clone has replaced it.
     pool.wait_ready(1, BOOT).unwrap();
@@ -139,7 +139,7 @@ fn machines_of_a_pool_run_as_they_are_wanted() {
     let first = pool.take(like("r3").0).unwrap();
     let second = pool.take(like("r4").0).unwrap();
     assert_eq!(
-        said(&first, "hostname") + &said(&second, "hostname"),
+        output_of(&first, "hostname") + &output_of(&second, "hostname"),
         "r3r4"
     );
     assert_eq!(pool.failed(), 0);
@@ -161,7 +161,7 @@ fn damaged_template_is_made_anew_and_a_small_room_keeps_one() {
     let whole = std::fs::read(&state).unwrap();
     std::fs::write(&state, &whole[..whole.len() / 2]).unwrap();
     let vm = first.start_clone(&cache, &templates).unwrap();
-    assert_eq!(said(&vm, "hostname"), "a");
+    assert_eq!(output_of(&vm, "hostname"), "a");
     assert_eq!(vm.record().template.as_deref(), Some(key.as_str()));
     drop(vm);
 
@@ -199,7 +199,7 @@ fn machines_started_at_once_share_one_template() {
                 let (machine, cache) = small(name, directory);
                 let vm = machine.start_clone(&cache, templates).unwrap();
                 eprintln!("{name}: {:?}, all in {:?}", vm.times(), begun.elapsed());
-                assert_eq!(said(&vm, "hostname"), name);
+                assert_eq!(output_of(&vm, "hostname"), name);
             });
         }
     });

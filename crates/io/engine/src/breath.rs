@@ -388,7 +388,7 @@ impl Engine {
         if moved {
             self.idle_turns = 0;
             return if self.breaths.is_multiple_of(LOOK_BREATHS) {
-                self.look(Some(0))
+                self.wait_events(Some(0))
             } else {
                 Ok(false)
             };
@@ -399,7 +399,7 @@ impl Engine {
         if !self.awake.is_empty() {
             self.idle_turns = self.idle_turns.wrapping_add(1);
             return if self.idle.pause(self.idle_turns) {
-                self.look(Some(0))
+                self.wait_events(Some(0))
             } else {
                 Ok(false)
             };
@@ -410,10 +410,10 @@ impl Engine {
                 .as_nanos()
         });
         self.row.add(Value::Sleeps, 1);
-        self.look(timeout)
+        self.wait_events(timeout)
     }
 
-    fn look(&mut self, timeout_ns: Option<u64>) -> io::Result<bool> {
+    fn wait_events(&mut self, timeout_ns: Option<u64>) -> io::Result<bool> {
         self.epoll.wait(&mut self.ready, timeout_ns)?;
         if self.ready.is_empty() {
             return Ok(false);

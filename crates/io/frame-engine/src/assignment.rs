@@ -8,7 +8,7 @@ use crate::part::Part;
 
 /// The direction of a link, as seen from one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum LinkDirection {
     /// Both ends are in the network.
     Inside,
     /// The link comes from another network.
@@ -17,14 +17,14 @@ pub(super) enum Way {
     Out,
 }
 
-impl Way {
+impl LinkDirection {
     /// The direction of a link that has at least one end in the network that runs `part`.
-    pub(super) fn of(link: &LinkName, part: &Graph) -> Way {
+    pub(super) fn of(link: &LinkName, part: &Graph) -> LinkDirection {
         let is_here = |app: &str| part.apps.contains_key(app);
         match (is_here(&link.from.app), is_here(&link.to.app)) {
-            (true, false) => Way::Out,
-            (false, true) => Way::In,
-            _ => Way::Inside,
+            (true, false) => LinkDirection::Out,
+            (false, true) => LinkDirection::In,
+            _ => LinkDirection::Inside,
         }
     }
 }
@@ -180,13 +180,16 @@ mod tests {
         let mut graph = graph("a b c", &["a>b", "b>c"]);
         graph.place("a", 0).place("b", 1).place("c", 1);
         let parts = parts(&graph, 2);
-        let ways = |part: &Part| {
+        let directions = |part: &Part| {
             let links = part.graph.links.iter();
             links
-                .map(|link| Way::of(link, &part.graph))
+                .map(|link| LinkDirection::of(link, &part.graph))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(ways(&parts[0]), [Way::Out]);
-        assert_eq!(ways(&parts[1]), [Way::In, Way::Inside]);
+        assert_eq!(directions(&parts[0]), [LinkDirection::Out]);
+        assert_eq!(
+            directions(&parts[1]),
+            [LinkDirection::In, LinkDirection::Inside]
+        );
     }
 }

@@ -7,16 +7,16 @@ use carina_sys::EventFd;
 
 /// A doorbell. Threads that put frames on a link to a sleeping network ring it.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct NetworkDoorbell {
     flag: SleepFlag,
-    doorbell: EventFd,
+    event: EventFd,
 }
 
-impl Bell {
-    pub(super) fn new() -> io::Result<Bell> {
-        Ok(Bell {
+impl NetworkDoorbell {
+    pub(super) fn new() -> io::Result<NetworkDoorbell> {
+        Ok(NetworkDoorbell {
             flag: SleepFlag::new(),
-            doorbell: EventFd::new()?,
+            event: EventFd::new()?,
         })
     }
 
@@ -24,7 +24,7 @@ impl Bell {
     #[inline]
     pub(super) fn ring(&self) {
         if self.flag.must_ring() {
-            self.doorbell.signal();
+            self.event.signal();
         }
     }
 
@@ -37,7 +37,7 @@ impl Bell {
         self.flag.withdraw();
     }
 
-    pub(super) fn doorbell(&self) -> &EventFd {
-        &self.doorbell
+    pub(super) fn event(&self) -> &EventFd {
+        &self.event
     }
 }

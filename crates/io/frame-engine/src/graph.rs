@@ -178,7 +178,7 @@ impl Graph {
     #[must_use]
     pub fn worker_count(&self) -> usize {
         let placed = self.apps.values().filter_map(|app| app.worker).max();
-        let placed = placed.map_or(1, |most| most.saturating_add(1));
+        let placed = placed.map_or(1, |highest| highest.saturating_add(1));
         self.workers.unwrap_or(placed.max(self.cpus.len()))
     }
 

@@ -16,13 +16,13 @@ use std::sync::Arc;
 use carina_frame::Frame;
 use carina_ring::between::{Receiver, Sender, queue};
 
-use crate::doorbell::Bell;
+use crate::doorbell::NetworkDoorbell;
 use crate::link::{FRAME_BURST, FrameLink, LINK_FRAMES};
 
 /// The sending end of a link to another network.
 pub(super) struct Outgoing {
     ring: Sender<Frame>,
-    bell: Arc<Bell>,
+    doorbell: Arc<NetworkDoorbell>,
 }
 
 /// The receiving end of a link from another network.
@@ -30,10 +30,13 @@ pub(super) struct Incoming {
     ring: Receiver<Frame>,
 }
 
-/// Creates both ends of a link. `bell` is the doorbell of the network that the link leads to.
-pub(super) fn between(bell: Arc<Bell>) -> (Outgoing, Incoming) {
+/// Creates both ends of a link. `doorbell` is the doorbell of the network that the link leads to.
+pub(super) fn between(doorbell: Arc<NetworkDoorbell>) -> (Outgoing, Incoming) {
     let (sender, receiver) = queue(LINK_FRAMES);
-    let outgoing = Outgoing { ring: sender, bell };
+    let outgoing = Outgoing {
+        ring: sender,
+        doorbell,
+    };
     (outgoing, Incoming { ring: receiver })
 }
 
@@ -46,7 +49,7 @@ impl Outgoing {
         }
         let moved = self.ring.send(|| link.queue.pop()) > 0;
         if moved {
-            self.bell.ring();
+            self.doorbell.ring();
         }
         moved
     }

@@ -15,7 +15,7 @@ use crate::app::{AnyConfig, FrameApp, WhenFull};
 use crate::configure_error::ConfigureError;
 use crate::counter_file::{Counter, CounterFile};
 use crate::difference::Difference;
-use crate::doorbell::Bell;
+use crate::doorbell::NetworkDoorbell;
 use crate::graph::{Graph, LinkName};
 use crate::link::{FrameLink, LinkCounts};
 use crate::neighbour::{Incoming, Outgoing};
@@ -37,7 +37,7 @@ pub struct Network {
     /// Receiving ends of links from networks on other threads, with the number of the link.
     incoming: Vec<(usize, Incoming)>,
     outgoing: Vec<(usize, Outgoing)>,
-    bell: Arc<Bell>,
+    doorbell: Arc<NetworkDoorbell>,
     /// Numbers of the apps with inputs, in the order in which a burst passes them.
     order: Vec<usize>,
     /// Time of the next tick of any app, or of the next publication of counts.
@@ -69,8 +69,8 @@ impl Network {
     /// No epoll descriptor is available.
     pub fn new(pool: Pool, counters: CounterFile) -> io::Result<Network> {
         let internal = || FrameLink::new(None, &counters);
-        let (bell, epoll) = (Arc::new(Bell::new()?), Epoll::new()?);
-        epoll.add(bell.doorbell(), BELL, Interest::ReadEdge)?;
+        let (doorbell, epoll) = (Arc::new(NetworkDoorbell::new()?), Epoll::new()?);
+        epoll.add(doorbell.event(), DOORBELL, Interest::ReadEdge)?;
         Ok(Network {
             links: vec![internal(), internal()],
             unlinked: counters.counter("network/drop_unlinked"),
@@ -83,7 +83,7 @@ impl Network {
             link_names: Vec::new(),
             incoming: Vec::new(),
             outgoing: Vec::new(),
-            bell,
+            doorbell,
             order: Vec::new(),
             next_tick: Instant::ZERO,
             epoll,
@@ -282,14 +282,14 @@ impl Network {
             return false;
         }
         self.is_armed = true;
-        self.bell.announce_sleep();
+        self.doorbell.announce_sleep();
         let may_sleep = self.incoming.iter_mut().all(|(_, end)| !end.has_frames())
             && self
                 .apps
                 .iter_mut()
                 .all(|running| running.app.arm() || running.is_held_back(&self.links));
         if !may_sleep {
-            self.bell.withdraw();
+            self.doorbell.withdraw();
         }
         may_sleep
     }
@@ -299,7 +299,7 @@ impl Network {
         if !std::mem::take(&mut self.is_armed) {
             return;
         }
-        self.bell.withdraw();
+        self.doorbell.withdraw();
         self.apps
             .iter_mut()
             .for_each(|running| running.app.disarm());
@@ -316,8 +316,8 @@ impl Network {
     }
 
     /// The doorbell that networks on other threads ring when they have frames for this one.
-    pub(super) fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    pub(super) fn shared_doorbell(&self) -> &Arc<NetworkDoorbell> {
+        &self.doorbell
     }
 }
 
@@ -367,7 +367,7 @@ const NO_INPUT: usize = 1;
 const INTERNAL_LINKS: usize = 2;
 
 /// The token of the network's own doorbell. Apps use their numbers.
-const BELL: u64 = u64::MAX;
+const DOORBELL: u64 = u64::MAX;
 
 /// How often the counts of links are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);

@@ -41,7 +41,7 @@ impl Part {
 /// What a network gives up when it changes. It must be dropped on a thread where no frame waits:
 /// dropping it frees large tables and closes kernel sockets.
 #[derive(Default)]
-pub(super) struct Remains {
+pub(super) struct Discarded {
     /// Parts of apps that were removed.
     pub(super) apps: Vec<Box<dyn Any + Send>>,
     /// The graph that the network ran, with the configurations of its apps.
@@ -51,7 +51,7 @@ pub(super) struct Remains {
 /// Why a part cannot be run, and what was already built for it.
 pub(super) struct Refusal {
     pub(super) error: ConfigureError,
-    pub(super) remains: Remains,
+    pub(super) discarded: Discarded,
 }
 
 /// A part whose new apps have been built.
@@ -63,9 +63,9 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Discards the part.
-    pub(super) fn dismantle(self) -> Remains {
+    pub(super) fn dismantle(self) -> Discarded {
         let apps = self.built.into_values().filter_map(FrameApp::dismantle);
-        Remains {
+        Discarded {
             apps: apps.collect(),
             graph: self.part.graph,
         }

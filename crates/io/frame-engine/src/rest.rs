@@ -101,7 +101,7 @@ impl Rest {
         if moved {
             self.idle_turns = 0;
             return if self.breaths.is_multiple_of(LOOK_BREATHS) {
-                self.look(Some(0))
+                self.wait_events(Some(0))
             } else {
                 Ok(false)
             };
@@ -112,16 +112,16 @@ impl Rest {
         if self.is_awake {
             self.idle_turns = self.idle_turns.wrapping_add(1);
             return if self.idle.pause(self.idle_turns) {
-                self.look(Some(0))
+                self.wait_events(Some(0))
             } else {
                 Ok(false)
             };
         }
         let now = Instant::from_nanos(monotonic_ns());
-        self.look(self.deadline.map(|at| at.since(now).as_nanos()))
+        self.wait_events(self.deadline.map(|at| at.since(now).as_nanos()))
     }
 
-    fn look(&mut self, timeout_ns: Option<u64>) -> io::Result<bool> {
+    fn wait_events(&mut self, timeout_ns: Option<u64>) -> io::Result<bool> {
         self.epoll.wait(&mut self.ready, timeout_ns)?;
         if self.ready.is_empty() {
             return Ok(false);

@@ -8,20 +8,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use carina_frame::{Pool, PoolConfig};
-use carina_sys::{
-    CpuClock, EventFd, ask_for_short_slices, cpu_time_ns, monotonic_ns, settle_on_cpu,
-};
+use carina_sys::{CpuClock, EventFd, ask_for_short_slices, bind_to_cpu, cpu_time_ns, monotonic_ns};
 use carina_time::Instant;
 
 use crate::app::Opened;
 use crate::configure_error::{ConfigureError, WorkerError};
 use crate::counter_file::CounterFile;
-use crate::doorbell::Bell;
+use crate::doorbell::NetworkDoorbell;
 use crate::graph::LinkName;
 use crate::link::LinkCounts;
 use crate::network::Network;
 use crate::notices::Notices;
-use crate::part::{Part, Prepared, Refusal, Remains};
+use crate::part::{Discarded, Part, Prepared, Refusal};
 use crate::rest::Rest;
 use crate::tap::Tap;
 
@@ -39,7 +37,7 @@ pub(super) struct Worker {
     number: usize,
     commands: Sender<Command>,
     doorbell: Arc<EventFd>,
-    bell: Arc<Bell>,
+    network_doorbell: Arc<NetworkDoorbell>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,8 +55,8 @@ enum Command {
     Prepare(Part, Sender<Made>),
     /// What the apps of a part have opened, for the `Prepare` with this number.
     Opened(u64, Part, BTreeMap<String, Opened>, Sender<Made>),
-    Commit(Sender<Remains>),
-    Abandon(Sender<Remains>),
+    Commit(Sender<Discarded>),
+    Abandon(Sender<Discarded>),
     Pin(Option<usize>, Sender<io::Result<()>>),
     Report(Sender<Work>),
     Trace(LinkName, Tap, Sender<bool>),
@@ -78,7 +76,7 @@ impl Worker {
             .spawn(
                 move || match Inside::new(start, (own_commands, inbox), theirs) {
                     Ok(inside) => {
-                        let _ = ready.send(Ok(Arc::clone(inside.network.bell())));
+                        let _ = ready.send(Ok(Arc::clone(inside.network.shared_doorbell())));
                         inside.run();
                     }
                     Err(error) => {
@@ -86,19 +84,19 @@ impl Worker {
                     }
                 },
             )?;
-        let silence = || io::Error::other("the thread of the worker has ended");
-        let bell = started.recv_timeout(PATIENCE).map_err(|_| silence())??;
+        let ended = || io::Error::other("the thread of the worker has ended");
+        let network_doorbell = started.recv_timeout(PATIENCE).map_err(|_| ended())??;
         Ok(Worker {
             number,
             commands,
             doorbell,
-            bell,
+            network_doorbell,
             thread: Some(thread),
         })
     }
 
-    pub(super) fn bell(&self) -> Arc<Bell> {
-        Arc::clone(&self.bell)
+    pub(super) fn network_doorbell(&self) -> Arc<NetworkDoorbell> {
+        Arc::clone(&self.network_doorbell)
     }
 
     /// Sends a command that has an answer. [`Worker::answer`] waits for it.
@@ -127,12 +125,12 @@ impl Worker {
 
     /// Commits the prepared part. The answer is what the worker has given up; the caller must drop
     /// it.
-    pub(super) fn commit(&self) -> Receiver<Remains> {
+    pub(super) fn commit(&self) -> Receiver<Discarded> {
         self.ask(Command::Commit)
     }
 
     /// Discards the prepared part. The answer is that part; the caller must drop it.
-    pub(super) fn abandon(&self) -> Receiver<Remains> {
+    pub(super) fn abandon(&self) -> Receiver<Discarded> {
         self.ask(Command::Abandon)
     }
 
@@ -188,7 +186,7 @@ impl Inside {
     ) -> Result<Inside, WorkerError> {
         let cpus = carina_sys::allowed_cpus()?;
         if let Some(cpu) = start.cpu {
-            settle_on_cpu(cpu)?;
+            bind_to_cpu(cpu)?;
         }
         let network = Network::new(Pool::new(start.pool)?, start.counters)?;
         let mut network = network.with_notices(start.notices);
@@ -237,12 +235,12 @@ impl Inside {
                     }
                 }
                 Command::Commit(reply) => {
-                    let mut remains = Remains::default();
+                    let mut discarded = Discarded::default();
                     if let Some(prepared) = self.prepared.take() {
-                        remains = self.network.commit(prepared).1;
+                        discarded = self.network.commit(prepared).1;
                         self.rest.wake();
                     }
-                    let _ = reply.send(remains);
+                    let _ = reply.send(discarded);
                 }
                 Command::Abandon(reply) => {
                     self.preparations += 1;
@@ -251,7 +249,7 @@ impl Inside {
                 }
                 Command::Pin(cpu, reply) => {
                     let all = || carina_sys::allow_cpus(None, &self.cpus);
-                    let _ = reply.send(cpu.map_or_else(all, settle_on_cpu));
+                    let _ = reply.send(cpu.map_or_else(all, bind_to_cpu));
                 }
                 Command::Report(reply) => {
                     let links = self.network.link_counts();

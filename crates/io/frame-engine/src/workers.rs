@@ -12,7 +12,7 @@ use crate::graph::{Graph, LinkName};
 use crate::link::LinkCounts;
 use crate::neighbour::between;
 use crate::notices::Notices;
-use crate::part::{Part, Refusal, Remains};
+use crate::part::{Discarded, Part, Refusal};
 use crate::tap::Tap;
 use crate::worker::{Start, Work, Worker};
 
@@ -95,7 +95,7 @@ impl Workers {
         let _before = std::mem::replace(&mut self.graph, placed);
         let answers: Vec<_> = self.workers.iter().map(Worker::commit).collect();
         for (worker, answer) in self.workers.iter().zip(&answers) {
-            let Remains { apps, graph } = worker.answer(answer)?;
+            let Discarded { apps, graph } = worker.answer(answer)?;
             drop((apps, graph));
         }
         self.workers.truncate(after);
@@ -151,8 +151,8 @@ impl Workers {
             let prepared = prepared.and_then(|made| {
                 // What was built in vain is dropped here.
                 made.map_err(|refusal| {
-                    let Refusal { error, remains } = *refusal;
-                    drop(remains);
+                    let Refusal { error, discarded } = *refusal;
+                    drop(discarded);
                     error
                 })
             });
@@ -181,7 +181,7 @@ impl Workers {
                 continue;
             }
             let (from, to) = ends;
-            let (outgoing, incoming) = between(self.workers[to].bell());
+            let (outgoing, incoming) = between(self.workers[to].network_doorbell());
             parts[from].outgoing.insert(link.clone(), outgoing);
             parts[to].incoming.insert(link, incoming);
         }

@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_interface_is_refused_with_those_there_are() {
+    fn an_unknown_interface_is_refused_with_the_known_ones() {
         let error = Interface::named("carina-nope").unwrap_err().to_string();
         assert!(
             error.contains("\"carina-nope\"") && error.contains("lo"),

@@ -71,7 +71,7 @@ fn receive(socket: &mut PacketSocket) -> (Vec<u8>, Option<u16>) {
     }
 }
 
-fn settle(room: &Room, name: &'static str) {
+fn wait_until_up(room: &Room, name: &'static str) {
     let patience = Instant::now() + PATIENCE;
     while !room.run(move || Interface::named(name).unwrap().is_up) {
         assert!(
@@ -88,7 +88,7 @@ fn frames_of_every_size_pass_and_those_of_other_vlans_do_not() {
         return;
     };
     a.join("va", &b, "vb", 9000);
-    settle(&a, "va");
+    wait_until_up(&a, "va");
     let mut out = socket(&a, "va", VlanMatch::Untagged);
     let mut plain = socket(&b, "vb", VlanMatch::Untagged);
     let mut tagged = socket(&b, "vb", VlanMatch::Id(10));
@@ -116,7 +116,7 @@ fn rings_wrap_many_times_and_a_full_one_counts_misses() {
         return;
     };
     a.join("va", &b, "vb", 1500);
-    settle(&a, "va");
+    wait_until_up(&a, "va");
     let mut out = socket(&a, "va", VlanMatch::Untagged);
     let mut into = socket(&b, "vb", VlanMatch::Untagged);
     for n in 0..10_000u32 {
@@ -149,7 +149,7 @@ fn an_interface_that_goes_down_is_seen_and_refuses_frames() {
         return;
     };
     a.join("va", &b, "vb", 1500);
-    settle(&a, "va");
+    wait_until_up(&a, "va");
     let watch = a.run(|| InterfaceWatch::new().unwrap());
     let mut out = socket(&a, "va", VlanMatch::Untagged);
     // The kernel reports an interface that has come up a moment after it shows the interface as up.
@@ -170,7 +170,7 @@ fn an_interface_that_goes_down_is_seen_and_refuses_frames() {
     assert!(out.flush().is_err());
     assert_eq!(out.discard(), 1);
     a.ip("link set va up");
-    settle(&a, "va");
+    wait_until_up(&a, "va");
     let mut into = socket(&b, "vb", VlanMatch::Untagged);
     send(&mut out, &frame(None, b"again"));
     assert_eq!(receive(&mut into).0, frame(None, b"again"));
@@ -212,7 +212,7 @@ fn three_rooms(mtu: usize) -> Option<[Room; 3]> {
     a.join("va", &x, "xa", mtu);
     b.join("vb", &x, "xb", mtu);
     for (room, name) in [(&a, "va"), (&x, "xa"), (&x, "xb"), (&b, "vb")] {
-        settle(room, name);
+        wait_until_up(room, name);
     }
     Some([a, x, b])
 }
@@ -238,8 +238,12 @@ fn tags_are_translated_on_the_way_and_back() {
     let expected = frame(Some((0x7100, 10)), b"to the inside");
     // The room's kernel looks for neighbours, so its frames may arrive first.
     while receive(&mut inner) != (expected.clone(), None) {}
-    let [there, back] = done();
-    assert_eq!((there.changed, back.changed), (1, 1), "{there:?} {back:?}");
+    let [forward, back] = done();
+    assert_eq!(
+        (forward.changed, back.changed),
+        (1, 1),
+        "{forward:?} {back:?}"
+    );
 }
 
 #[test]
@@ -282,8 +286,8 @@ fn loss_and_duplication_of_frames_follow_the_seed() {
         }
         assert!(Instant::now() < patience, "{got} of {expected}");
     }
-    let [there, _] = done();
-    assert_eq!(there.sent, expected, "{there:?}");
+    let [forward, _] = done();
+    assert_eq!(forward.sent, expected, "{forward:?}");
     assert!(!into.has_frame());
 }
 
@@ -314,11 +318,15 @@ fn tcp_of_the_kernel_passes_whole_with_any_offload() {
         stream.write_all(&copy).unwrap();
     });
     assert!(reader.join().unwrap() == sent);
-    let [there, _] = done();
+    let [forward, _] = done();
     // Every frame carries at most 1448 bytes of payload, so no frame passed unsegmented.
-    assert!(there.received > 2_000_000 / 1460, "{there:?}");
-    assert_eq!((there.unsupported, there.no_room), (0, 0), "{there:?}");
-    assert!(there.fault.lost > 0, "{there:?}");
+    assert!(forward.received > 2_000_000 / 1460, "{forward:?}");
+    assert_eq!(
+        (forward.unsupported, forward.no_room),
+        (0, 0),
+        "{forward:?}"
+    );
+    assert!(forward.fault.lost > 0, "{forward:?}");
 }
 
 /// Reads the frames of this test that wait at a TAP device, in one burst.
@@ -357,7 +365,7 @@ fn bursts_of_a_tap_are_few_calls_and_never_wait() {
         bring_up("t0", None).unwrap();
         tap
     });
-    settle(&room, "t0");
+    wait_until_up(&room, "t0");
     let mut socket = socket(&room, "t0", VlanMatch::Untagged);
     let sent: Vec<Vec<u8>> = (0..100).map(|n| frame(None, &[n; 60])).collect();
     for frame in &sent {

@@ -21,7 +21,7 @@ pub use crate::guardian::guard_with;
 
 /// How a process accesses a PCI device: through sysfs or through VFIO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum AccessMethod {
     /// Through VFIO if the device is behind an IOMMU, otherwise through sysfs.
     Auto,
     /// Through the files of sysfs. The device uses physical addresses.
@@ -92,22 +92,25 @@ pub enum BindError {
     System(#[from] io::Error),
 }
 
-impl Way {
-    /// Resolves [`Way::Auto`] for a device, and checks that the device can be accessed that way.
+impl AccessMethod {
+    /// Resolves [`AccessMethod::Auto`] for a device, and checks that the device can be accessed by
+    /// this method.
     ///
     /// # Errors
-    /// The device cannot be accessed in this way.
-    pub(crate) fn of(self, device: &PciDevice) -> Result<Way, BindError> {
+    /// The device cannot be accessed by this method.
+    pub(crate) fn of(self, device: &PciDevice) -> Result<AccessMethod, BindError> {
         let address = device.address.clone();
         let has_vfio = Path::new(VFIO_DRIVER).exists();
         // Virtio devices bypass an IOMMU, so sysfs works for them.
         let is_virtio = device.vendor == 0x1af4;
         match self {
-            Way::Auto if device.has_iommu && has_vfio => Ok(Way::Vfio),
-            Way::Auto if device.has_iommu && !is_virtio => Err(BindError::NoVfio { address }),
-            Way::Auto | Way::Sysfs => Ok(Way::Sysfs),
-            Way::Vfio if !device.has_iommu => Err(BindError::NoIommu { address }),
-            Way::Vfio => Ok(Way::Vfio),
+            AccessMethod::Auto if device.has_iommu && has_vfio => Ok(AccessMethod::Vfio),
+            AccessMethod::Auto if device.has_iommu && !is_virtio => {
+                Err(BindError::NoVfio { address })
+            }
+            AccessMethod::Auto | AccessMethod::Sysfs => Ok(AccessMethod::Sysfs),
+            AccessMethod::Vfio if !device.has_iommu => Err(BindError::NoIommu { address }),
+            AccessMethod::Vfio => Ok(AccessMethod::Vfio),
         }
     }
 }
@@ -241,7 +244,7 @@ const RECORD_BYTES_MAX: u64 = 1024;
 #[derive(Debug)]
 pub(crate) struct Holding {
     address: PciAddress,
-    way: Way,
+    access_method: AccessMethod,
     file: String,
     locked: Locked,
     _guardian: Option<Guardian>,
@@ -250,7 +253,11 @@ pub(crate) struct Holding {
 impl Holding {
     /// Records which driver has a device and that this process takes it. The driver is not unbound
     /// yet.
-    pub(crate) fn take(device: &PciDevice, way: Way, is_forced: bool) -> Result<Self, BindError> {
+    pub(crate) fn take(
+        device: &PciDevice,
+        access_method: AccessMethod,
+        is_forced: bool,
+    ) -> Result<Self, BindError> {
         let address = device.address.clone();
         let mut locked = take_record(Path::new(RECORDS), device, is_forced)?;
         let mut record = locked.record();
@@ -260,7 +267,7 @@ impl Holding {
             _guardian: Guardian::start(&address)?,
             file: memory_file(&address),
             address,
-            way,
+            access_method,
             locked,
         })
     }
@@ -269,8 +276,8 @@ impl Holding {
         &self.address
     }
 
-    pub(crate) fn way(&self) -> Way {
-        self.way
+    pub(crate) fn access_method(&self) -> AccessMethod {
+        self.access_method
     }
 
     /// The name of the huge-page file of the device.
@@ -337,8 +344,8 @@ fn give_back(address: &str, locked: &Locked, is_final: bool) -> Result<Record, B
         return Ok(record);
     }
     vfio::release(&path)?;
-    if pci::look(address).is_some_and(|device| device.driver.is_none()) {
-        pci::silence(address)?;
+    if pci::find_device(address).is_some_and(|device| device.driver.is_none()) {
+        pci::stop_dma(address)?;
         pci::disable(address);
     }
     dma::forget(&memory_file(address));
@@ -354,7 +361,7 @@ fn give_back(address: &str, locked: &Locked, is_final: bool) -> Result<Record, B
 
 fn bind(address: &str, driver: &str) -> Result<(), BindError> {
     let has = |wanted: &str| {
-        let device = pci::look(address);
+        let device = pci::find_device(address);
         device.is_some_and(|device| device.driver.as_deref() == Some(wanted))
     };
     if has(driver) {
@@ -379,7 +386,7 @@ fn bind(address: &str, driver: &str) -> Result<(), BindError> {
 /// # Errors
 /// There is no such device, a process uses it, or the system refuses.
 pub fn keep(address: &str, is_forced: bool) -> Result<Record, BindError> {
-    let device = pci::look(address).ok_or_else(|| BindError::NoDevice {
+    let device = pci::find_device(address).ok_or_else(|| BindError::NoDevice {
         address: address.to_owned(),
     })?;
     let mut locked = take_record(Path::new(RECORDS), &device, is_forced)?;
@@ -538,16 +545,19 @@ mod tests {
     }
 
     #[test]
-    fn ways_that_there_are_not_are_refused() {
+    fn impossible_access_methods_are_refused() {
         let bare = device(None);
-        assert_eq!(Way::Auto.of(&bare).unwrap(), Way::Sysfs);
-        let error = Way::Vfio.of(&bare).unwrap_err().to_string();
+        assert_eq!(AccessMethod::Auto.of(&bare).unwrap(), AccessMethod::Sysfs);
+        let error = AccessMethod::Vfio.of(&bare).unwrap_err().to_string();
         assert!(error.contains("needs an IOMMU"), "{error}");
         let behind = PciDevice {
             has_iommu: true,
             ..bare
         };
-        assert_eq!(Way::Vfio.of(&behind).unwrap(), Way::Vfio);
-        assert_eq!(Way::Sysfs.of(&behind).unwrap(), Way::Sysfs);
+        assert_eq!(AccessMethod::Vfio.of(&behind).unwrap(), AccessMethod::Vfio);
+        assert_eq!(
+            AccessMethod::Sysfs.of(&behind).unwrap(),
+            AccessMethod::Sysfs
+        );
     }
 }

@@ -30,7 +30,7 @@ pub mod registers;
 pub mod vfio;
 pub mod virtio;
 
-pub use crate::binding::{BindError, Way};
+pub use crate::binding::{AccessMethod, BindError};
 pub use crate::driver::{Counts, Link, Received, Settings};
 pub use crate::error::NicError;
 pub use crate::nic::{MTU_MAX, Nic, NicConfig, driver_for};

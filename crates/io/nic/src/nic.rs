@@ -1,6 +1,6 @@
 //! A network card that this process drives, of any supported model.
 
-use crate::binding::{BindError, Holding, Way};
+use crate::binding::{AccessMethod, BindError, Holding};
 use crate::dma::DmaMemory;
 use crate::driver::{Counts, Link, Received, Settings};
 use crate::error::NicError;
@@ -23,7 +23,7 @@ pub struct NicConfig {
     /// Whether the card also receives frames for other stations.
     pub is_promiscuous: bool,
     /// Whether the process accesses the device through sysfs or VFIO.
-    pub way: Way,
+    pub access_method: AccessMethod,
     /// Whether to take the card from the kernel even if routes of this system use it.
     pub is_forced: bool,
 }
@@ -36,7 +36,7 @@ impl Default for NicConfig {
             ring: 512,
             queues: 1,
             is_promiscuous: true,
-            way: Way::Auto,
+            access_method: AccessMethod::Auto,
             is_forced: false,
         }
     }
@@ -134,12 +134,12 @@ impl NicConfig {
 
     fn settings(&self, kind: Kind) -> Result<Settings, NicError> {
         self.check()?;
-        let most = kind.queues_max();
-        if self.queues > most {
+        let queues_max = kind.queues_max();
+        if self.queues > queues_max {
             return Err(NicError::Config {
                 name: "queues",
                 value: self.queues,
-                right: format!("1 to {most} for {}", kind.name()),
+                right: format!("1 to {queues_max} for {}", kind.name()),
             });
         }
         let frame_bytes = self.mtu + HEADER_BYTES;
@@ -162,11 +162,11 @@ impl Nic {
     pub fn open(address: &str, config: &NicConfig) -> Result<Nic, NicError> {
         let (kind, device) = kind_at(address)?;
         let settings = config.settings(kind)?;
-        let way = config.way.of(&device)?;
-        let holding = Holding::take(&device, way, config.is_forced)?;
+        let access_method = config.access_method.of(&device)?;
+        let holding = Holding::take(&device, access_method, config.is_forced)?;
         let file = holding.file().to_owned();
-        let vfio = match way {
-            Way::Vfio => {
+        let vfio = match access_method {
+            AccessMethod::Vfio => {
                 let path = device_directory(address);
                 Some(VfioDevice::open(&path, address, Line::Intx)?)
             }
@@ -227,10 +227,11 @@ impl Nic {
         }
     }
 
-    /// Returns how the process accesses the card: [`Way::Sysfs`] or [`Way::Vfio`].
+    /// Returns how the process accesses the card: [`AccessMethod::Sysfs`] or
+    /// [`AccessMethod::Vfio`].
     #[must_use]
-    pub fn way(&self) -> Way {
-        self.holding.way()
+    pub fn access_method(&self) -> AccessMethod {
+        self.holding.access_method()
     }
 
     /// Returns the MAC address of the card.
@@ -371,7 +372,7 @@ impl Drop for Nic {
 }
 
 fn kind_at(address: &str) -> Result<(Kind, PciDevice), NicError> {
-    let device = pci::look(address).ok_or_else(|| BindError::NoDevice {
+    let device = pci::find_device(address).ok_or_else(|| BindError::NoDevice {
         address: address.to_owned(),
     })?;
     let kind = Kind::of(&device).ok_or_else(|| NicError::Unknown {

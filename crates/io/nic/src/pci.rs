@@ -42,12 +42,15 @@ pub struct PciDevice {
 pub fn network_devices() -> io::Result<Vec<PciDevice>> {
     let is_network = |path: &Path| id_of(path, "class").is_some_and(|class| class >> 16 == 2);
     let found = addresses_where(is_network)?;
-    Ok(found.into_iter().filter_map(|at| look(&at)).collect())
+    Ok(found
+        .into_iter()
+        .filter_map(|at| find_device(&at))
+        .collect())
 }
 
 /// Reads the properties of a device from sysfs; `None` if there is no device at this address.
 #[must_use]
-pub fn look(address: &str) -> Option<PciDevice> {
+pub fn find_device(address: &str) -> Option<PciDevice> {
     let path = device_directory(address);
     let name_behind = |link: &str| {
         let target = fs::read_link(path.join(link)).ok()?;
@@ -162,7 +165,7 @@ pub fn claim(address: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of sysfs, with the file.
-pub fn silence(address: &str) -> io::Result<()> {
+pub fn stop_dma(address: &str) -> io::Result<()> {
     change_command(address, 0, MASTER)
 }
 

@@ -239,7 +239,7 @@ impl VirtioPci {
 
     /// Clears a pending interrupt: resets its eventfd and unmasks the interrupt, so that the next
     /// interrupt wakes this side again.
-    pub fn silence(&self) {
+    pub fn clear_signal(&self) {
         let Some(vfio) = &self.vfio else { return };
         if vfio.interrupt().drain() > 0 {
             self.isr.read_u8(0);

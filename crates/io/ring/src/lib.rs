@@ -60,7 +60,7 @@ pub use crate::lease::{Lease, PieceRef};
 pub use crate::map::{HEADER_BYTES, RingMap, State, region_bytes};
 pub use crate::producer::{Producer, Slot};
 pub use crate::sdus::Sdus;
-pub use crate::small_bytes::Few;
+pub use crate::small_bytes::SmallBytes;
 pub use crate::stretch::{Run, Stretch};
 
 /// Size in bytes of the header in front of the payload of each record.

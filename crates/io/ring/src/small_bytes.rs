@@ -7,13 +7,13 @@
 /// as a whole, the read would wait for these stores and for all stores before them, some of which
 /// may be to cache lines that another processor owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Few {
+pub struct SmallBytes {
     first: u64,
     last: u64,
     len: usize,
 }
 
-impl Few {
+impl SmallBytes {
     /// Largest number of bytes that a value holds.
     pub const MAX: usize = 16;
 
@@ -23,9 +23,9 @@ impl Few {
     /// `len` is not 8 to 16.
     #[inline]
     #[must_use]
-    pub fn new(bytes: u128, len: usize) -> Few {
-        assert!(Few::fits(len), "{len} bytes are not 8 to 16");
-        Few {
+    pub fn new(bytes: u128, len: usize) -> SmallBytes {
+        assert!(SmallBytes::fits(len), "{len} bytes are not 8 to 16");
+        SmallBytes {
             first: bytes as u64,
             last: (bytes >> (8 * (len - 8))) as u64,
             len,
@@ -34,7 +34,7 @@ impl Few {
 
     #[inline]
     fn fits(len: usize) -> bool {
-        (8..=Few::MAX).contains(&len)
+        (8..=SmallBytes::MAX).contains(&len)
     }
 
     /// Returns the number of bytes, 8 to 16.
@@ -47,8 +47,8 @@ impl Few {
 
     /// Returns the bytes, at the start of an array that is otherwise zero.
     #[must_use]
-    pub fn bytes(&self) -> [u8; Few::MAX] {
-        let mut bytes = [0; Few::MAX];
+    pub fn bytes(&self) -> [u8; SmallBytes::MAX] {
+        let mut bytes = [0; SmallBytes::MAX];
         bytes[..8].copy_from_slice(&self.first.to_le_bytes());
         bytes[self.len - 8..self.len].copy_from_slice(&self.last.to_le_bytes());
         bytes
@@ -57,8 +57,8 @@ impl Few {
     /// Whether the memory at `at` holds exactly these bytes.
     ///
     /// # Safety
-    /// [`Few::len`] bytes at `at` must be readable; another process may write them at the same
-    /// time.
+    /// [`SmallBytes::len`] bytes at `at` must be readable; another process may write them at the
+    /// same time.
     #[inline]
     #[must_use]
     pub unsafe fn are_at(&self, at: *const u8) -> bool {
@@ -71,8 +71,8 @@ impl Few {
     /// Writes the bytes to `to`.
     ///
     /// # Safety
-    /// [`Few::len`] bytes at `to` must be writable; another process may access them at the same
-    /// time.
+    /// [`SmallBytes::len`] bytes at `to` must be writable; another process may access them at the
+    /// same time.
     #[inline]
     pub unsafe fn write(&self, to: *mut u8) {
         // SAFETY: as in `are_at`.
@@ -139,16 +139,16 @@ mod tests {
     fn every_length_is_written_compared_and_nothing_beside_it() {
         let bytes: [u8; 16] = core::array::from_fn(|at| at as u8 + 1);
         for len in 8..=16 {
-            let few = Few::new(u128::from_le_bytes(bytes), len);
-            assert_eq!((few.len(), &few.bytes()[..len]), (len, &bytes[..len]));
-            assert!(few.bytes()[len..].iter().all(|&byte| byte == 0));
+            let small = SmallBytes::new(u128::from_le_bytes(bytes), len);
+            assert_eq!((small.len(), &small.bytes()[..len]), (len, &bytes[..len]));
+            assert!(small.bytes()[len..].iter().all(|&byte| byte == 0));
             let mut room = [0xee_u8; 20];
             // SAFETY: 19 bytes are there from the second one on.
             let (before, after) = unsafe {
                 let at = room.as_mut_ptr().add(1);
-                let before = few.are_at(at);
-                few.write(at);
-                (before, few.are_at(at))
+                let before = small.are_at(at);
+                small.write(at);
+                (before, small.are_at(at))
             };
             assert!(!before && after);
             assert_eq!(room[1..=len], bytes[..len]);
@@ -157,7 +157,7 @@ mod tests {
                 let mut other = room;
                 other[changed] ^= 0x80;
                 // SAFETY: as above.
-                assert!(unsafe { !few.are_at(other.as_ptr().add(1)) });
+                assert!(unsafe { !small.are_at(other.as_ptr().add(1)) });
             }
         }
     }
@@ -165,6 +165,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "7 bytes are not 8 to 16")]
     fn fewer_are_refused() {
-        let _ = Few::new(0, 7);
+        let _ = SmallBytes::new(0, 7);
     }
 }

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn table_of_memory_that_is_not_there_is_refused() {
+    fn table_of_missing_memory_is_refused() {
         let mut script = correct();
         // The table claims one byte more than the file has.
         let at = script

@@ -51,7 +51,7 @@ impl Kicks {
     }
 
     /// Clears the events that have woken the data path, so that the next one wakes it again.
-    pub(crate) fn silence(&self) {
+    pub(crate) fn clear_events(&self) {
         let mut ready = Vec::new();
         // An error has no consequence, because the data path looks at the rings anyway.
         let _ = self.epoll.wait(&mut ready, Some(0));
@@ -106,7 +106,7 @@ mod tests {
         let begin = Instant::now();
         for _ in 0..20 {
             assert!(wakes_within(&kicks, Duration::from_secs(10)));
-            kicks.silence();
+            kicks.clear_events();
         }
         assert!(
             begin.elapsed() >= Duration::from_millis(4),
@@ -114,7 +114,7 @@ mod tests {
         );
         kicks.poll_rings(0);
         assert!(wakes_within(&kicks, Duration::from_secs(10)));
-        kicks.silence();
+        kicks.clear_events();
         assert!(!wakes_within(&kicks, Duration::from_millis(5)));
     }
 }

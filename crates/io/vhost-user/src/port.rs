@@ -121,16 +121,16 @@ impl Port {
     }
 
     /// Returns a descriptor that becomes readable when a driver kicks or the device has changed. If
-    /// a driver does not kick, it also becomes readable 250 µs after [`Port::silence`]. The caller
-    /// must call [`Port::silence`] after each wake-up.
+    /// a driver does not kick, it also becomes readable 250 µs after [`Port::clear_events`]. The
+    /// caller must call [`Port::clear_events`] after each wake-up.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.shared.kicks.as_fd()
     }
 
     /// Clears the events that have woken the data path, so that the next one wakes it again.
-    pub fn silence(&self) {
-        self.shared.kicks.silence();
+    pub fn clear_events(&self) {
+        self.shared.kicks.clear_events();
     }
 
     /// Returns the process id of the front end that is connected; `None` if none is, or while the

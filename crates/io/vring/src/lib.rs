@@ -49,7 +49,7 @@ mod taken;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 
-pub use carina_ring::Few;
+pub use carina_ring::SmallBytes;
 
 pub use crate::device::DeviceRing;
 pub use crate::dirty::DirtyLog;

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use carina_ring::{Few, Run, Stretch, copy_shared};
+use carina_ring::{Run, SmallBytes, Stretch, copy_shared};
 
 use crate::dirty::DirtyLog;
 use crate::fault::Fault;
@@ -148,24 +148,24 @@ impl Taken {
     /// such as the header of a network card. In that case nothing is written, and the cache line
     /// stays with the driver's processor.
     #[inline]
-    pub fn write_if_other(&self, chain: usize, few: &Few) -> usize {
+    pub fn write_if_other(&self, chain: usize, bytes: &SmallBytes) -> usize {
         let whole = &self.chains[chain];
         let first = (whole.first + whole.readable) as usize;
         let buffers = &self.buffers[first..first + whole.writable as usize];
-        let Some(buffer) = buffers.first().filter(|it| it.len as usize >= few.len()) else {
-            return self.write(chain, 0, &few.bytes()[..few.len()]);
+        let Some(buffer) = buffers.first().filter(|it| it.len as usize >= bytes.len()) else {
+            return self.write(chain, 0, &bytes.bytes()[..bytes.len()]);
         };
         let at = buffer.host.as_ptr();
         // SAFETY: as in `read_raw`; the buffer has that many bytes.
         unsafe {
-            if !few.are_at(at) {
-                few.write(at);
+            if !bytes.are_at(at) {
+                bytes.write(at);
                 if let Some(log) = &self.log {
-                    log.mark(buffer.guest, few.len() as u64);
+                    log.mark(buffer.guest, bytes.len() as u64);
                 }
             }
         }
-        few.len()
+        bytes.len()
     }
 
     /// Like [`Taken::write`], for bytes that a ring holds.
@@ -382,7 +382,7 @@ fn prefetch_to_write(at: *const u8, len: u32) {
     unsafe {
         use core::arch::asm;
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        if at.addr() % LINE as usize >= LINE as usize - Few::MAX {
+        if at.addr() % LINE as usize >= LINE as usize - SmallBytes::MAX {
             _mm_prefetch::<_MM_HINT_T0>(at.cast())
         } else {
             asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));

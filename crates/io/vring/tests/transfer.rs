@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use carina_sys::Memory;
-use carina_vring::Few;
+use carina_vring::SmallBytes;
 use carina_vring::{
     AddressSpace, DeviceRing, DirtyLog, DriverBuffer, PackedDevice, RingFull, SplitDevice,
     SplitInflight,
@@ -56,14 +56,14 @@ fn bytes_arrive_both_ways_and_buffers_return_in_order() {
 }
 
 #[test]
-fn header_that_is_there_already_is_not_written() {
+fn header_that_is_already_equal_is_not_written() {
     for mut pair in pairs(8) {
         let room = BASE + FREE;
         let header = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
         let few = |header: [u8; 10]| {
             let mut bytes = [0; 16];
             bytes[..10].copy_from_slice(&header);
-            Few::new(u128::from_le_bytes(bytes), 10)
+            SmallBytes::new(u128::from_le_bytes(bytes), 10)
         };
         pair.shared.write(room, &header);
         let log = Arc::new(Memory::anonymous("log", 4096).unwrap().map().unwrap());

@@ -128,18 +128,18 @@ fn thread(blocks: &mut [Block<'_>], entry: Target) -> Vec<bool> {
             };
             let to = led_on(blocks, from, &then);
             if let Target::Block(next) = to {
-                let there = &mut facts[next as usize];
-                match there {
+                let known_at_next = &mut facts[next as usize];
+                match known_at_next {
                     Some(facts) => facts.retain(|fact| then.contains(fact)),
-                    None => *there = Some(then),
+                    None => *known_at_next = Some(then),
                 }
             }
-            let way = if outcome {
+            let jump = if outcome {
                 &mut blocks[at].yes
             } else {
                 &mut blocks[at].no
             };
-            *way = to;
+            *jump = to;
         }
         facts[at] = Some(known);
     }

@@ -185,13 +185,13 @@ fn errors_say_where_and_what_would_be_right() {
 
 #[test]
 fn parts_that_are_missing_are_named() {
-    let said = |text: &str| Filter::compile(text).unwrap_err().to_string();
+    let error_of = |text: &str| Filter::compile(text).unwrap_err().to_string();
     assert_eq!(
-        said("gateway 10.0.0.1"),
+        error_of("gateway 10.0.0.1"),
         "character 1: gateway is not implemented; write the gateway's MAC address: ether host …"
     );
-    assert!(said("ip and mpls").starts_with("character 8: mpls is not implemented; "));
-    assert!(said("host example.org").contains("names are not looked up"));
+    assert!(error_of("ip and mpls").starts_with("character 8: mpls is not implemented; "));
+    assert!(error_of("host example.org").contains("names are not looked up"));
 }
 
 #[test]

@@ -91,14 +91,14 @@ fn line(
 /// of links.
 fn layout(graph: &Graph) -> BTreeMap<&str, (f64, f64)> {
     let mut columns: BTreeMap<&str, usize> = graph.apps().map(|(name, _)| (name, 0)).collect();
-    let most = columns.len().saturating_sub(1);
-    for _ in 0..most {
+    let last = columns.len().saturating_sub(1);
+    for _ in 0..last {
         for link in graph.links() {
             let behind = columns
                 .get(link.from.app.as_str())
                 .map_or(0, |column| column + 1);
             if let Some(column) = columns.get_mut(link.to.app.as_str())
-                && behind <= most
+                && behind <= last
             {
                 *column = behind.max(*column);
             }

@@ -96,19 +96,19 @@ impl GraphRunner {
         self.check()
     }
 
-    /// Like [`GraphRunner::run_for`], but returns early when `bell` is signalled. Does not reset
-    /// the bell.
+    /// Like [`GraphRunner::run_for`], but returns early when `event` is signalled. Does not reset
+    /// the event.
     ///
     /// # Errors
-    /// A worker has ended, or the system refuses to wait for the bell.
-    pub fn run_until(&mut self, bell: &EventFd, time: Duration) -> Result<(), RunnerError> {
+    /// A worker has ended, or the system refuses to wait for the event.
+    pub fn run_until(&mut self, event: &EventFd, time: Duration) -> Result<(), RunnerError> {
         match &self.traces {
             Some(traces) => {
                 let time = std::time::Duration::from_nanos(time.as_nanos());
-                traces.serve_until(&self.workers, bell, time)?;
+                traces.serve_until(&self.workers, event, time)?;
             }
             None => {
-                bell.wait(Some(time.as_nanos()))?;
+                event.wait(Some(time.as_nanos()))?;
             }
         }
         self.check()
@@ -187,20 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn run_ends_with_the_bell_that_rings() {
+    fn run_ends_when_the_event_is_signalled() {
         let directory = tempfile::tempdir().unwrap();
         for counters in [None, Some(directory.path().join("a.counters"))] {
             let pool = PoolConfig::default();
             let mut runner = GraphRunner::new(pool, counters.as_deref()).unwrap();
-            let bell = EventFd::new().unwrap();
+            let event = EventFd::new().unwrap();
             let begin = std::time::Instant::now();
-            let run = runner.run_until(&bell, Duration::from_millis(20));
+            let run = runner.run_until(&event, Duration::from_millis(20));
             assert!(run.is_ok() && begin.elapsed().as_millis() >= 20);
-            bell.signal();
+            event.signal();
             let begin = std::time::Instant::now();
-            runner.run_until(&bell, Duration::from_secs(600)).unwrap();
+            runner.run_until(&event, Duration::from_secs(600)).unwrap();
             assert!(begin.elapsed().as_secs() < 120);
-            assert_eq!(bell.drain(), 1);
+            assert_eq!(event.drain(), 1);
         }
     }
 

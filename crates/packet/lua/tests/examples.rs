@@ -63,11 +63,11 @@ fn only(rig: &Rig, port: &str) -> Vec<u8> {
     let mut out = rig.out(port);
     assert_eq!(out.len(), 1, "{:?}", rig.notices());
     let packet = out.remove(0);
-    judge(&packet);
+    assert_like_rust(&packet);
     packet
 }
 
-fn judge(packet: &[u8]) {
+fn assert_like_rust(packet: &[u8]) {
     let sliced = SlicedPacket::from_ethernet(packet).unwrap();
     let Some(etherparse::NetSlice::Ipv4(ip)) = &sliced.net else {
         panic!("{packet:02x?}");

@@ -44,14 +44,14 @@ fn page_has_every_function() {
         for name in pairs(_G[t]) do names[#names + 1] = t .. '.' .. name end\nend\n\
         print(table.concat(names, ' '))\nreturn { push = function() end }";
     let rig = Rig::with(script, "", &["input"], &[]);
-    let said = rig.notices().concat();
-    let names: Vec<&str> = said.strip_prefix("app: ").unwrap().split(' ').collect();
+    let printed = rig.notices().concat();
+    let names: Vec<&str> = printed.strip_prefix("app: ").unwrap().split(' ').collect();
     assert!(names.len() > 25, "{names:?}");
     for name in names {
         let method = name.replace("packet.", "p:");
-        let is_there = [name, &method]
+        let is_documented = [name, &method]
             .iter()
             .any(|name| PAGE.contains(&format!("{name}(")));
-        assert!(is_there, "{name}");
+        assert!(is_documented, "{name}");
     }
 }

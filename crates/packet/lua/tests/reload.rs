@@ -55,7 +55,7 @@ fn wrong_successor_changes_nothing() {
 }
 
 #[test]
-fn frames_that_wait_are_there_for_the_successor() {
+fn waiting_frames_pass_to_the_successor() {
     let lazy = "return { push = function() end }";
     let mut rig = Rig::new(lazy);
     rig.feed("input", (0..3).map(|n| vec![n]));

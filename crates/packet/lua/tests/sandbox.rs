@@ -56,7 +56,7 @@ fn nothing_outside_of_the_script_is_in_reach() {
 }
 
 #[test]
-fn libraries_are_there_if_the_configuration_says_so() {
+fn configuration_decides_which_libraries_exist() {
     let code = "local f = assert(io.open('/proc/self/status'))\nassert(f:read('*l'))\nf:close()";
     assert!(asserted(code, "").is_err());
     asserted(code, "allow = ['io']").unwrap();

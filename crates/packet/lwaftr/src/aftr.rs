@@ -30,7 +30,7 @@ use carina_wire::ether::{ETHERTYPE_ARP, Mac, TPID_CUSTOMER};
 use carina_wire::inet::{ETHERTYPE_IPV4, PROTOCOL_IPV4};
 
 use crate::config::{Config, NextHopAddress, Queue, Rules};
-use crate::counters::{Counters, Of, Single};
+use crate::counters::{Counters, PairCounter, Single};
 use crate::exchange::Learnt;
 use crate::icmp::Limit;
 use crate::link::{ETHER, Ether, Family, Leaving, Link};
@@ -176,8 +176,8 @@ impl Aftr {
         let bytes = frame.len();
         match (complete(&mut frame), self.external.untag(&mut frame)) {
             (true, true) => self.external_frame(frame, now),
-            (true, false) => self.drop4(Of::DropWrongVlan, bytes),
-            (false, _) => self.drop4(Of::DropUnfinished, bytes),
+            (true, false) => self.drop4(PairCounter::DropWrongVlan, bytes),
+            (false, _) => self.drop4(PairCounter::DropUnfinished, bytes),
         }
     }
 
@@ -216,8 +216,8 @@ impl Aftr {
         let bytes = frame.len();
         match (complete(&mut frame), self.internal.untag(&mut frame)) {
             (true, true) => self.internal_frame(frame, now),
-            (true, false) => self.drop6(Of::DropWrongVlan, bytes),
-            (false, _) => self.drop6(Of::DropUnfinished, bytes),
+            (true, false) => self.drop6(PairCounter::DropWrongVlan, bytes),
+            (false, _) => self.drop6(PairCounter::DropUnfinished, bytes),
         }
     }
 
@@ -225,7 +225,7 @@ impl Aftr {
     /// stick"): IPv4 and ARP frames count as external, all others as internal.
     pub fn handle_stick(&mut self, mut frame: Frame, now: Instant) {
         if !complete(&mut frame) {
-            return self.drop4(Of::DropUnfinished, frame.len());
+            return self.drop4(PairCounter::DropUnfinished, frame.len());
         }
         let bytes = frame.bytes();
         let word = |at: usize| match bytes.get(at..at + 2) {
@@ -343,23 +343,24 @@ impl Aftr {
         &self.table
     }
 
-    fn drop4(&mut self, of: Of, bytes: usize) {
+    fn drop4(&mut self, of: PairCounter, bytes: usize) {
         self.counters.count(of, bytes);
         if of.is_of_the_model() || !self.rules.counts_as_snabb {
-            self.counters.count(Of::DropAllIpv4Iface, bytes);
+            self.counters.count(PairCounter::DropAllIpv4Iface, bytes);
         }
     }
 
-    fn drop6(&mut self, of: Of, bytes: usize) {
+    fn drop6(&mut self, of: PairCounter, bytes: usize) {
         self.counters.count(of, bytes);
         if of.is_of_the_model() || !self.rules.counts_as_snabb {
-            self.counters.count(Of::DropAllIpv6Iface, bytes);
+            self.counters.count(PairCounter::DropAllIpv6Iface, bytes);
         }
     }
 
     /// Sends an IPv4 packet to the Internet.
     fn send4(&mut self, packet: Frame) {
-        self.counters.count(Of::OutIpv4, ETHER + packet.len());
+        self.counters
+            .count(PairCounter::OutIpv4, ETHER + packet.len());
         let (link, leaving) = self.leaving4();
         link.send(packet, leaving);
     }
@@ -371,7 +372,8 @@ impl Aftr {
 
     /// Like [`Aftr::send6`], but fragments the packet if it is longer than `mtu` bytes.
     fn send6_within(&mut self, packet: Frame, mtu: usize) {
-        self.counters.count(Of::OutIpv6, ETHER + packet.len());
+        self.counters
+            .count(PairCounter::OutIpv6, ETHER + packet.len());
         let (link, leaving) = self.leaving6();
         link.send(packet, Leaving { mtu, ..leaving });
     }
@@ -418,7 +420,7 @@ impl Aftr {
         if packet.prepend(&header) {
             self.send6_within(packet, self.mtu_to(tunnel))
         } else {
-            self.counters.count(Of::DropNoFrame, packet.len())
+            self.counters.count(PairCounter::DropNoFrame, packet.len())
         }
     }
 }

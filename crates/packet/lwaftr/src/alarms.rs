@@ -376,10 +376,10 @@ impl Alarms {
 
     fn set(&mut self, rule: &Rule, is_on: bool, now_s: u64) -> Option<Alarm> {
         let mut list = self.list.iter_mut();
-        let is_its = |alarm: &&mut Alarm| {
+        let is_same = |alarm: &&mut Alarm| {
             alarm.alarm_type_id == rule.kind && alarm.alarm_type_qualifier == rule.qualifier
         };
-        let alarm = match list.find(is_its) {
+        let alarm = match list.find(is_same) {
             Some(alarm) if alarm.is_cleared != is_on => return None,
             Some(alarm) => alarm,
             None if !is_on => return None,

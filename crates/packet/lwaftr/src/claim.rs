@@ -100,8 +100,8 @@ impl Claim {
         let Some(path) = &place.netns else {
             return Claim::take_here(place);
         };
-        let there = NetworkNamespace::open(path);
-        let taken = there.and_then(|there| there.within(|| Claim::take_here(place)));
+        let namespace = NetworkNamespace::open(path);
+        let taken = namespace.and_then(|namespace| namespace.within(|| Claim::take_here(place)));
         taken.map_err(|source| ClaimError::System {
             place: place.clone(),
             source,
@@ -192,7 +192,7 @@ pub struct Claims(BTreeMap<Place, Option<Claim>>);
 
 impl Claims {
     /// Claims, by means of `take`, those of `places` that this value does not hold yet. The caller
-    /// adds the new claims by [`Claims::settle`]; if it drops them instead, nothing has changed.
+    /// adds the new claims by [`Claims::replace`]; if it drops them instead, nothing has changed.
     ///
     /// # Errors
     /// A place cannot be claimed; the new claims are released.
@@ -211,7 +211,7 @@ impl Claims {
     }
 
     /// Adds the claims of `fresh`, then releases every claim that `places` does not need.
-    pub fn settle(&mut self, places: &[Place], fresh: Claims) {
+    pub fn replace(&mut self, places: &[Place], fresh: Claims) {
         self.0.extend(fresh.0);
         self.0.retain(|place, _| places.contains(place));
     }
@@ -265,14 +265,14 @@ mod tests {
         let take = |place: &Place| Claim::take(place).map(Some);
         let mut claims = Claims::default();
         let both = [a.clone(), b.clone()];
-        claims.settle(&both, claims.more(&both, take).unwrap());
+        claims.replace(&both, claims.more(&both, take).unwrap());
         let other = Claim::take(&c).unwrap();
         let wanted = [b.clone(), c.clone()];
         assert!(claims.more(&wanted, take).is_err());
         assert!(Claim::take(&a).is_err(), "nothing has changed");
         drop(other);
         let fresh = claims.more(&wanted, take).unwrap();
-        claims.settle(&wanted, fresh);
+        claims.replace(&wanted, fresh);
         assert!(Claim::take(&a).is_ok() && Claim::take(&c).is_err());
     }
 }

@@ -35,7 +35,7 @@ macro_rules! names {
 
 names! {
     /// A counter of packets and bytes; its two names end with `-packets` and `-bytes`.
-    Of:
+    PairCounter:
         DropAllIpv4Iface = "drop-all-ipv4-iface",
         DropAllIpv6Iface = "drop-all-ipv6-iface",
         DropBadChecksumIcmpv4 = "drop-bad-checksum-icmpv4",
@@ -94,11 +94,11 @@ names! {
         DropWrongVlan = "drop-wrong-vlan",
 }
 
-impl Of {
+impl PairCounter {
     /// Whether the counter belongs to the model `snabb-softwire`, and not only to Carina.
     #[must_use]
     pub fn is_of_the_model(self) -> bool {
-        self < Of::DropBadChecksumIcmpv6
+        self < PairCounter::DropBadChecksumIcmpv6
     }
 }
 
@@ -135,14 +135,14 @@ names! {
 /// The counters of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
-    pairs: [[u64; 2]; Of::COUNT],
+    pairs: [[u64; 2]; PairCounter::COUNT],
     singles: [u64; Single::COUNT],
 }
 
 impl Default for Counters {
     fn default() -> Counters {
         Counters {
-            pairs: [[0; 2]; Of::COUNT],
+            pairs: [[0; 2]; PairCounter::COUNT],
             singles: [0; Single::COUNT],
         }
     }
@@ -151,7 +151,7 @@ impl Default for Counters {
 impl Counters {
     /// Adds one packet of `bytes` bytes to a counter of packets and bytes.
     #[inline]
-    pub fn count(&mut self, of: Of, bytes: usize) {
+    pub fn count(&mut self, of: PairCounter, bytes: usize) {
         let [packets, sum] = &mut self.pairs[of as usize];
         *packets += 1;
         *sum += bytes as u64;
@@ -170,7 +170,7 @@ impl Counters {
 
     /// How many packets and how many bytes a counter has counted, in this order.
     #[must_use]
-    pub fn of(&self, of: Of) -> [u64; 2] {
+    pub fn of(&self, of: PairCounter) -> [u64; 2] {
         self.pairs[of as usize]
     }
 
@@ -183,7 +183,7 @@ impl Counters {
     /// The names of all counters, in the order of [`Counters::values`].
     #[must_use]
     pub fn names() -> Vec<String> {
-        let pairs = Of::ALL.iter().flat_map(|of| {
+        let pairs = PairCounter::ALL.iter().flat_map(|of| {
             let name = |unit| format!("{}-{unit}", of.name());
             [name("packets"), name("bytes")]
         });
@@ -223,7 +223,7 @@ mod tests {
         for name in MODEL.lines() {
             assert!(names.iter().any(|own| own == name), "{name}");
         }
-        for of in Of::ALL {
+        for of in PairCounter::ALL {
             let packets = format!("{}-packets", of.name());
             let is_listed = MODEL.lines().any(|name| name == packets);
             assert_eq!(is_listed, of.is_of_the_model(), "{packets}");
@@ -234,8 +234,8 @@ mod tests {
     #[test]
     fn counters_count_packets_and_their_bytes() {
         let mut counters = Counters::default();
-        counters.count(Of::InIpv4, 60);
-        counters.count(Of::InIpv4, 100);
+        counters.count(PairCounter::InIpv4, 60);
+        counters.count(PairCounter::InIpv4, 100);
         counters.add(Single::OutIpv6Frag, 2);
         let all = counters.all();
         let value = |wanted: &str| all.iter().find(|(name, _)| name == wanted).unwrap().1;

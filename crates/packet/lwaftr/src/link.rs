@@ -13,7 +13,7 @@ use carina_wire::ether::{Mac, TPID_CUSTOMER};
 use carina_wire::inet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 
 use crate::config::{Rules, Side};
-use crate::counters::{Counters, Of, Single};
+use crate::counters::{Counters, PairCounter, Single};
 use crate::numbers::Numbers;
 use crate::packet::set_identification;
 
@@ -151,7 +151,9 @@ impl Link {
         if packet.prepend(&header) {
             self.send_frame(packet, true, leaving)
         } else {
-            leaving.counters.count(Of::DropNoFrame, packet.len())
+            leaving
+                .counters
+                .count(PairCounter::DropNoFrame, packet.len())
         }
     }
 
@@ -162,8 +164,8 @@ impl Link {
         let filter = self.egress.as_ref();
         if filter.is_some_and(|filter| !filter.matches(frame.bytes())) {
             let of = match self.family {
-                Family::V4 => Of::DropFilteredOutIpv4,
-                Family::V6 => Of::DropFilteredOutIpv6,
+                Family::V4 => PairCounter::DropFilteredOutIpv4,
+                Family::V6 => PairCounter::DropFilteredOutIpv6,
             };
             return leaving.counters.count(of, frame.len());
         }
@@ -193,11 +195,15 @@ impl Link {
         match cut {
             Ok(_) => {}
             Err(CutError::DontFragment) => {
-                let of = Of::DropOverMtuButDontFragmentIpv4;
+                let of = PairCounter::DropOverMtuButDontFragmentIpv4;
                 return leaving.counters.count(of, frame.len());
             }
             // Without this fragment the others would be useless.
-            Err(_) => return leaving.counters.count(Of::DropNoFrame, frame.len()),
+            Err(_) => {
+                return leaving
+                    .counters
+                    .count(PairCounter::DropNoFrame, frame.len());
+            }
         }
         let single = match self.family {
             Family::V4 => Single::OutIpv4Frag,
@@ -213,7 +219,7 @@ impl Link {
             if part.prepend(ether) {
                 self.put(part, single, to_next, leaving)
             } else {
-                leaving.counters.count(Of::DropNoFrame, part.len())
+                leaving.counters.count(PairCounter::DropNoFrame, part.len())
             }
         }
     }
@@ -223,7 +229,9 @@ impl Link {
         if let Some((_, tag)) = self.vlan
             && !push_tag(&mut frame, tag)
         {
-            return leaving.counters.count(Of::DropNoFrame, frame.len());
+            return leaving
+                .counters
+                .count(PairCounter::DropNoFrame, frame.len());
         }
         if !to_next || self.next.mac().is_some() {
             leaving.counters.add(single, 1);
@@ -233,8 +241,8 @@ impl Link {
             && let Some((oldest, _)) = self.held.pop_front()
         {
             let of = match self.family {
-                Family::V4 => Of::DropUnresolvedIpv4,
-                Family::V6 => Of::DropUnresolvedIpv6,
+                Family::V4 => PairCounter::DropUnresolvedIpv4,
+                Family::V6 => PairCounter::DropUnresolvedIpv6,
             };
             // The count of bytes excludes the tag.
             let tag = if self.vlan.is_some() { 4 } else { 0 };

@@ -166,7 +166,7 @@ impl Live {
     fn softwire(&self, step: &Step, path: &Path) -> Result<Softwire, EditError> {
         let (ipv4, psid) = keys(step, path)?;
         let found = self.tables.used().softwire(ipv4, psid);
-        Ok(found.ok_or(ChangeError::NotThere { ipv4, psid })?)
+        Ok(found.ok_or(ChangeError::DoesNotExist { ipv4, psid })?)
     }
 
     /// Makes one change, after which [`Live::used`] returns the new configuration. An invalid
@@ -294,7 +294,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    const WAY: &str = "/softwire-config/binding-table/softwire";
+    const SOFTWIRES: &str = "/softwire-config/binding-table/softwire";
 
     #[test]
     fn whole_configuration_is_shown_as_it_is_read() {
@@ -316,10 +316,10 @@ mod tests {
         let before = live.used().table.len();
         let new = "{ ipv4 192.0.2.77; psid 3; b4-ipv6 fd00::1; br-address fd00::2; \
                    port-set { psid-length 4; } }";
-        live.edit(Edit::Add, &path(WAY), Some(new)).unwrap();
+        live.edit(Edit::Add, &path(SOFTWIRES), Some(new)).unwrap();
         assert_eq!(live.used().table.len(), before + 1);
-        let one = path(&format!("{WAY}[ipv4=192.0.2.77][psid=3]"));
-        let leaf = path(&format!("{WAY}[ipv4=192.0.2.77][psid=3]/b4-ipv6"));
+        let one = path(&format!("{SOFTWIRES}[ipv4=192.0.2.77][psid=3]"));
+        let leaf = path(&format!("{SOFTWIRES}[ipv4=192.0.2.77][psid=3]/b4-ipv6"));
         assert_eq!(live.get(&leaf).unwrap(), "fd00::1");
         live.edit(Edit::Set, &leaf, Some("fd00::77")).unwrap();
         let found = live
@@ -330,15 +330,15 @@ mod tests {
         assert_eq!(found.b4[14..], [0, 0x77]);
         assert!(live.get(&one).unwrap().contains("b4-ipv6 fd00::77;\n"));
         for (edit, at, value, words) in [
-            (Edit::Add, WAY, Some(new), "already exists"),
-            (Edit::Set, WAY, Some(new), "name a softwire by"),
+            (Edit::Add, SOFTWIRES, Some(new), "already exists"),
+            (Edit::Set, SOFTWIRES, Some(new), "name a softwire by"),
             (
                 Edit::Add,
-                WAY,
+                SOFTWIRES,
                 Some("{ ipv4 1.2.3.4; }"),
                 "the softwire lacks psid",
             ),
-            (Edit::Add, WAY, None, "needs a value"),
+            (Edit::Add, SOFTWIRES, None, "needs a value"),
         ] {
             let error = live.edit(edit, &path(at), value).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");

@@ -24,7 +24,7 @@ pub struct Packet4<'a> {
 
 /// Direction of a packet through a softwire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum PacketDirection {
     /// Towards the B4 that owns the packet's destination.
     ToB4,
     /// From the B4 that owns the packet's source.
@@ -100,7 +100,7 @@ impl<'a> Packet4<'a> {
     /// other direction (RFC 5508 REQ-3).
     #[must_use]
     #[inline]
-    pub fn port(&self, way: Way, rules: &Rules) -> Option<u16> {
+    pub fn port(&self, direction: PacketDirection, rules: &Rules) -> Option<u16> {
         if self.is_later_fragment {
             return None;
         }
@@ -109,19 +109,27 @@ impl<'a> Packet4<'a> {
             Some(u16::from_be_bytes([port[0], port[1]]))
         };
         if WITH_PORTS.contains(&self.protocol) {
-            return at(if way == Way::ToB4 { 2 } else { 0 });
+            return at(if direction == PacketDirection::ToB4 {
+                2
+            } else {
+                0
+            });
         }
         if !self.is_icmp() {
             // Only Snabb treats protocols without ports as if they had some.
-            let place = if way == Way::ToB4 { 2 } else { 0 };
+            let place = if direction == PacketDirection::ToB4 {
+                2
+            } else {
+                0
+            };
             return at(place).filter(|_| !rules.knows_protocols_with_ports);
         }
         let kind = *self.payload().first()?;
         match kind {
             ECHO_REPLY | ECHO_REQUEST => {
-                let has_port_0 = match way {
-                    Way::ToB4 => kind == ECHO_REQUEST,
-                    Way::FromB4 => kind == ECHO_REPLY,
+                let has_port_0 = match direction {
+                    PacketDirection::ToB4 => kind == ECHO_REQUEST,
+                    PacketDirection::FromB4 => kind == ECHO_REPLY,
                 };
                 if has_port_0 && !rules.has_ports_of_icmp {
                     Some(0)
@@ -131,8 +139,12 @@ impl<'a> Packet4<'a> {
             }
             _ if is_error(kind) => {
                 let quoted = Packet4::quoted(self.payload().get(8..)?)?;
-                let by_source = way == Way::ToB4 || !rules.has_ports_of_icmp;
-                quoted.own_port(if by_source { Way::FromB4 } else { Way::ToB4 })
+                let by_source = direction == PacketDirection::ToB4 || !rules.has_ports_of_icmp;
+                quoted.own_port(if by_source {
+                    PacketDirection::FromB4
+                } else {
+                    PacketDirection::ToB4
+                })
             }
             _ => None,
         }
@@ -140,12 +152,12 @@ impl<'a> Packet4<'a> {
 
     /// The port of a quoted packet. `None` if that packet is itself an ICMP error: its own
     /// quotation is not examined.
-    fn own_port(&self, way: Way) -> Option<u16> {
+    fn own_port(&self, direction: PacketDirection) -> Option<u16> {
         let is_echo = matches!(self.payload().first(), Some(&(ECHO_REPLY | ECHO_REQUEST)));
         if self.is_icmp() && !is_echo {
             None
         } else {
-            self.port(way, &Rules::RFC)
+            self.port(direction, &Rules::RFC)
         }
     }
 

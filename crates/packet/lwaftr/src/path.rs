@@ -113,9 +113,9 @@ impl Scan<'_> {
     }
 
     fn take(&mut self, wanted: char) -> bool {
-        let is_there = self.text[self.at..].starts_with(wanted);
-        self.at += if is_there { wanted.len_utf8() } else { 0 };
-        is_there
+        let is_next = self.text[self.at..].starts_with(wanted);
+        self.at += if is_next { wanted.len_utf8() } else { 0 };
+        is_next
     }
 
     fn while_in(&mut self, is_part: impl Fn(char) -> bool) -> String {

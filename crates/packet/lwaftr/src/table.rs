@@ -215,7 +215,7 @@ impl Table {
         let Some(key) = self.key(address, Some(port)) else {
             return 0;
         };
-        self.slots[self.home(key)].key
+        self.slots[self.home_slot(key)].key
     }
 
     #[inline]
@@ -236,14 +236,14 @@ impl Table {
     }
 
     #[inline]
-    fn home(&self, key: u64) -> usize {
+    fn home_slot(&self, key: u64) -> usize {
         (hash(key) >> self.shift) as usize
     }
 
     #[inline]
     fn slot_of(&self, key: u64) -> Option<usize> {
         let mask = self.slots.len() - 1;
-        let mut at = self.home(key);
+        let mut at = self.home_slot(key);
         // At least half of the slots are empty, so the loop ends.
         loop {
             match self.slots[at].key {
@@ -436,7 +436,7 @@ impl Table {
     /// Stores an entry; returns `false` if its key is already in the table.
     fn put(&mut self, key: u64, b4: [u8; 16], br: u32) -> bool {
         let mask = self.slots.len() - 1;
-        let mut at = self.home(key);
+        let mut at = self.home_slot(key);
         while self.slots[at].key != EMPTY {
             if self.slots[at].key == key {
                 return false;

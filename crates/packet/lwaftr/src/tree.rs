@@ -20,7 +20,7 @@ pub struct Node {
 pub enum TreeError {
     /// No part has this name and these keys.
     #[error("{0} does not exist")]
-    NotThere(String),
+    DoesNotExist(String),
     /// Several entries of a list have this name and these keys.
     #[error("{0} matches {1} entries: select one by keys in brackets, or by [position()=N]")]
     Several(String, usize),
@@ -125,7 +125,7 @@ fn places(nodes: &[Node], step: &Step) -> Vec<usize> {
 /// The index of the one node that a step matches.
 fn place(nodes: &[Node], step: &Step, path: &Path) -> Result<usize, TreeError> {
     match places(nodes, step)[..] {
-        [] => Err(TreeError::NotThere(path.to_string())),
+        [] => Err(TreeError::DoesNotExist(path.to_string())),
         [at] => Ok(at),
         ref several => Err(TreeError::Several(path.to_string(), several.len())),
     }
@@ -161,7 +161,7 @@ pub fn get(nodes: &mut Vec<Node>, path: &Path) -> Result<String, TreeError> {
         return Ok(Node::write_all(nodes));
     };
     match places(block, last)[..] {
-        [] => Err(TreeError::NotThere(path.to_string())),
+        [] => Err(TreeError::DoesNotExist(path.to_string())),
         [at] => Ok(block[at].contents()),
         ref several => {
             let all: Vec<Node> = several.iter().map(|at| block[*at].clone()).collect();
@@ -186,7 +186,7 @@ pub fn set(nodes: &mut Vec<Node>, path: &Path, contents: Contents) -> Result<(),
     let new = contents.node(&last.name);
     match places(block, last)[..] {
         [] if last.keys.is_empty() && last.position.is_none() => block.push(new),
-        [] => return Err(TreeError::NotThere(path.to_string())),
+        [] => return Err(TreeError::DoesNotExist(path.to_string())),
         [at] if block[at].value.is_some() != new.value.is_some() => {
             let fault = match new.value {
                 Some(_) => "a block, but a value is given",

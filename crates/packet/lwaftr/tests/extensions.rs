@@ -120,16 +120,16 @@ fn unknown_options_are_dropped_and_answered_as_they_ask() {
         let ran = case().run();
         assert_eq!(ran.external.len(), 0);
         assert_counters(&ran, &[("drop-extension-headers-ipv6-packets", 1)]);
-        let answers = ran.internal.iter().map(|frame| out6(frame).1);
+        let frames = ran.internal.iter().map(|frame| out6(frame).1);
         let expected = is_answered.then(|| [&[0, 0, 0, 52], &packet[..]].concat());
         let expected: Vec<_> = expected.into_iter().collect();
-        let said: Vec<_> = answers
+        let answers: Vec<_> = frames
             .map(|message| {
                 assert_eq!(message[..2], [4, 2]);
                 message[4..].to_vec()
             })
             .collect();
-        assert_eq!(said, expected, "{kind:#x}");
+        assert_eq!(answers, expected, "{kind:#x}");
         assert_eq!(case().like_snabb().run().internal.len(), 0);
     }
     let routed = behind(&from_b4(9), &[(ROUTING, &[0, 0, 1, 0, 0, 0, 0])]);

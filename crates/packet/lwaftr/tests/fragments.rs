@@ -71,7 +71,7 @@ fn long_packet_that_must_not_be_cut_is_answered() {
 }
 
 #[test]
-fn packets_are_as_short_as_a_router_on_their_way_has_asked_for() {
+fn packets_obey_the_path_mtu_of_a_router() {
     let packet = udp((HOST, 53), (WHOLE, 5), &[7; 1472]);
     let quoted = tunnel(BR_WHOLE, B4_WHOLE, &packet);
     let case = |mtu: u32, seconds: u64, packet: &[u8]| {

@@ -77,11 +77,11 @@ fn port(protocol: u8, payload: &[u8], of_source: bool) -> Option<u16> {
 impl Reference {
     fn owner(&self, address: [u8; 4], port: Option<u16>) -> Option<&Softwire> {
         let address = Ipv4Addr::from(address);
-        let mut its = self
+        let mut candidates = self
             .softwires
             .iter()
             .filter(|softwire| softwire.ipv4 == address);
-        its.find(|softwire| {
+        candidates.find(|softwire| {
             let sets = softwire.ports;
             let (a, k) = (usize::from(sets.offset_bits), usize::from(sets.psid_bits));
             match port {

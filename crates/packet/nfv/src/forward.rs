@@ -404,8 +404,8 @@ mod tests {
         let six = routes("fd00::", "fd00::/8");
         let links_of_six = links(&router(six.clone()));
         assert_eq!(links_of_six.len(), 8 + 3);
-        let way = "join6.output -> hop1-join6.input";
-        assert!(links_of_six.iter().any(|link| link == way));
+        let expected = "join6.output -> hop1-join6.input";
+        assert!(links_of_six.iter().any(|link| link == expected));
         let mut both = routes("10.0.0.", "10.0.0.0/8");
         both.stations.extend(six.stations);
         both.routes.extend(six.routes);

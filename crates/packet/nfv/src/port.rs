@@ -246,9 +246,9 @@ mod tests {
         let table = "[apps.eth0-5]\nkind = \"af_packet\"\ninterface = \"eth0.5\"\n";
         assert_eq!(port.table(), table);
         assert_eq!(port.shared_interface(), Some(("eth0.5", None)));
-        let there = spec("af_packet:eth1,netns=/run/netns/a");
+        let in_netns = spec("af_packet:eth1,netns=/run/netns/a");
         let netns = Some(Path::new("/run/netns/a"));
-        assert_eq!(there.shared_interface(), Some(("eth1", netns)));
+        assert_eq!(in_netns.shared_interface(), Some(("eth1", netns)));
         assert_eq!(spec("tap:eth1").shared_interface(), None);
         let port = spec("tap:inside,mtu=9000,offload=true");
         let table =

@@ -149,7 +149,7 @@ fn tunnels_of_each_type_become_apps() {
 #[test]
 fn wrong_tunnels_are_refused_with_what_would_be_right() {
     let next = "next_hop = \"192.0.2.3\"";
-    let said = |kind: &str, more: &str| error_of(&over_ipv4(kind, &format!("{next}\n{more}")));
+    let refusal = |kind: &str, more: &str| error_of(&over_ipv4(kind, &format!("{next}\n{more}")));
     for (kind, more, wanted) in [
         (
             "ipsec",
@@ -209,9 +209,9 @@ fn wrong_tunnels_are_refused_with_what_would_be_right() {
             "local_ip = \"192.0.2.1\": must be an IPv6 address: L2TPv3",
         ),
     ] {
-        let said = said(kind, more);
-        assert!(said.starts_with("line 4: "), "{said}");
-        assert!(said.contains(wanted), "{said}\n{wanted}");
+        let message = refusal(kind, more);
+        assert!(message.starts_with("line 4: "), "{message}");
+        assert!(message.contains(wanted), "{message}\n{wanted}");
     }
 }
 
@@ -219,22 +219,22 @@ fn wrong_tunnels_are_refused_with_what_would_be_right() {
 fn addresses_of_tunnels_are_of_one_kind_and_differ() {
     let next = "next_hop = \"192.0.2.3\"";
     let change = |old: &str, new: &str| error_of(&over_ipv4("gre", next).replace(old, new));
-    let said = change("_ip = \"192.0.2.2\"", "_ip = \"192.0.2.1\"");
-    assert!(said.contains("must differ from local_ip"), "{said}");
-    let said = change("_ip = \"192.0.2.2\"", "_ip = \"2001:db8::2\"");
+    let message = change("_ip = \"192.0.2.2\"", "_ip = \"192.0.2.1\"");
+    assert!(message.contains("must differ from local_ip"), "{message}");
+    let message = change("_ip = \"192.0.2.2\"", "_ip = \"2001:db8::2\"");
     assert!(
-        said.contains("remote_ip = \"2001:db8::2\": must have the same IP version"),
-        "{said}"
+        message.contains("remote_ip = \"2001:db8::2\": must have the same IP version"),
+        "{message}"
     );
-    let said = change("192.0.2.3", "2001:db8::3");
+    let message = change("192.0.2.3", "2001:db8::3");
     assert!(
-        said.contains("next_hop = \"2001:db8::3\": must have the same IP version"),
-        "{said}"
+        message.contains("next_hop = \"2001:db8::3\": must have the same IP version"),
+        "{message}"
     );
-    let said = change(next, "");
+    let message = change(next, "");
     assert!(
-        said.contains("next_hop is missing: give an IPv4 address"),
-        "{said}"
+        message.contains("next_hop is missing: give an IPv4 address"),
+        "{message}"
     );
 }
 
@@ -279,84 +279,88 @@ fn error_of(text: &str) -> String {
 
 #[test]
 fn errors_name_the_line_and_what_would_be_right() {
-    let said = error("vlan = 42", "vlan = 4095");
+    let message = error("vlan = 42", "vlan = 4095");
     assert_eq!(
-        said,
+        message,
         "line 10: vlan = \"4095\": must be 1 to 4094; leave vlan out for frames without a VLAN tag"
     );
-    let said = error("tcp dst port 80", "tcp dst prot 80");
+    let message = error("tcp dst port 80", "tcp dst prot 80");
     assert!(
-        said.starts_with("line 11: ingress_filter: character "),
-        "{said}"
+        message.starts_with("line 11: ingress_filter: character "),
+        "{message}"
     );
-    let said = error("52:54:00:00:00:01", "52:54:00:00:00");
+    let message = error("52:54:00:00:00:01", "52:54:00:00:00");
     assert_eq!(
-        said,
+        message,
         "line 9: mac = \"52:54:00:00:00\": write a MAC address as 52:54:00:00:00:01"
     );
-    let said = error("52:54:", "53:54:");
+    let message = error("52:54:", "53:54:");
     assert!(
-        said.starts_with("line 9: mac = \"53:54:00:00:00:01\": must be the address of one station"),
-        "{said}"
+        message
+            .starts_with("line 9: mac = \"53:54:00:00:00:01\": must be the address of one station"),
+        "{message}"
     );
-    let said = error("egress_mbps = 2.5", "egress_mbps = -1");
+    let message = error("egress_mbps = 2.5", "egress_mbps = -1");
     assert_eq!(
-        said,
+        message,
         "line 16: egress_mbps = \"-1\": must be above 0, and at most 1000000"
     );
-    let said = error("egress_mbps = 2.5", "egress_bps = 5");
+    let message = error("egress_mbps = 2.5", "egress_bps = 5");
     assert!(
-        said.starts_with("line 16: unknown field `egress_bps`"),
-        "{said}"
+        message.starts_with("line 16: unknown field `egress_bps`"),
+        "{message}"
     );
-    let said = error("idle_s = 60", "idle_s = 0");
+    let message = error("idle_s = 60", "idle_s = 0");
     assert_eq!(
-        said,
+        message,
         "line 13: stateful.idle_s = \"0\": must be 1 to 1000000"
     );
-    let said = error("name = \"plain\"", "name = \"web\"");
+    let message = error("name = \"plain\"", "name = \"web\"");
     assert_eq!(
-        said,
+        message,
         "line 35: port web: the port on line 7 already has this name"
     );
-    let said = error("name = \"plain\"", "name = \"pl ain\"");
+    let message = error("name = \"plain\"", "name = \"pl ain\"");
     assert!(
-        said.starts_with("line 35: name = \"pl ain\": must be 1 to 64"),
-        "{said}"
+        message.starts_with("line 35: name = \"pl ain\": must be 1 to 64"),
+        "{message}"
     );
 }
 
 #[test]
 fn errors_of_tables_name_their_line() {
-    let said = error("kind = \"af_packet\"", "kind = \"tun\"");
+    let message = error("kind = \"af_packet\"", "kind = \"tun\"");
     assert!(
-        said.contains("kind = \"tun\": must be one of af_packet, "),
-        "{said}"
+        message.contains("kind = \"tun\": must be one of af_packet, "),
+        "{message}"
     );
-    assert!(said.starts_with("line "), "{said}");
-    let said = error("interface = \"eth1\"", "interfaces = \"eth1\"");
-    assert!(said.contains("unknown field `interfaces`"), "{said}");
-    let said = error("0011223344556677", "00112233");
-    assert!(said.contains("8 characters: must be 16 digits"), "{said}");
-    let said = error("session = 7", "session = 0");
+    assert!(message.starts_with("line "), "{message}");
+    let message = error("interface = \"eth1\"", "interfaces = \"eth1\"");
+    assert!(message.contains("unknown field `interfaces`"), "{message}");
+    let message = error("0011223344556677", "00112233");
     assert!(
-        said.contains("session 0 is reserved for control messages"),
-        "{said}"
+        message.contains("8 characters: must be 16 digits"),
+        "{message}"
     );
-    let said = error("spi = 300", "spi = \"x\"");
-    assert!(said.contains("esp"), "{said}");
-    let said = error("next_hop = \"2001:db8::3\"", "");
+    let message = error("session = 7", "session = 0");
     assert!(
-        said.contains("next_hop is missing: give an IPv6 address"),
-        "{said}"
+        message.contains("session 0 is reserved for control messages"),
+        "{message}"
     );
-    let said = error("mac = \"52:54:00:00:00:01\"", "");
-    assert!(said.contains("tunnel needs mac"), "{said}");
-    let said = error(
+    let message = error("spi = 300", "spi = \"x\"");
+    assert!(message.contains("esp"), "{message}");
+    let message = error("next_hop = \"2001:db8::3\"", "");
+    assert!(
+        message.contains("next_hop is missing: give an IPv6 address"),
+        "{message}"
+    );
+    let message = error("mac = \"52:54:00:00:00:01\"", "");
+    assert!(message.contains("tunnel needs mac"), "{message}");
+    let message = error(
         "app = { kind = \"tap\", name = \"plain0\" }",
         "client = true\napp = { kind = \"tap\", name = \"x\" }",
     );
-    assert!(said.contains("beside client"), "{said}");
+    assert!(message.contains("beside client"), "{message}");
     assert!(error_of("[[ports]]\nvlan = 5\n").starts_with("line 1: missing field `name`"));
     assert!(error_of("ports = 5\n").starts_with("line 1: "));
     assert!(error_of("[[ports]\n").starts_with("line 1: "));

@@ -150,7 +150,7 @@ fn wrong_types_name_key_value_line_and_remedy() {
         let error = read(&text, &Defaults::default(), &port_kinds()).unwrap_err();
         error.to_string()
     };
-    for (line, said) in [
+    for (line, message) in [
         (
             "ingress_mbps = \"100\"",
             "line 3: ingress_mbps = \"100\": must be a number, without quotes",
@@ -169,6 +169,6 @@ fn wrong_types_name_key_value_line_and_remedy() {
              that is longer than the bucket would never pass",
         ),
     ] {
-        assert_eq!(refusal(line), said);
+        assert_eq!(refusal(line), message);
     }
 }

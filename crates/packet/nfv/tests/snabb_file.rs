@@ -267,18 +267,21 @@ fn byte_order_mark_and_programs_are_known_as_lua() {
     assert_eq!(read_it(&format!("\u{feff}{WHOLE}")), read_it(WHOLE));
     let toml = read_it("\u{feff}[[ports]]\nname = \"a\"\n");
     assert_eq!(toml.ports[0].name, "a");
-    let said = error("local ports = {}\nreturn ports\n");
+    let message = error("local ports = {}\nreturn ports\n");
     assert!(
-        said.starts_with("line 1: local") && said.contains("it is not executed"),
-        "{said}"
+        message.starts_with("line 1: local") && message.contains("it is not executed"),
+        "{message}"
     );
 }
 
 #[test]
 fn wrong_fields_are_refused_with_line_and_remedy() {
-    for [old, new, said] in WRONG {
+    for [old, new, expected] in WRONG {
         let found = changed(old, new);
-        assert!(found.starts_with(said), "{old} -> {new}:\n{found}\n{said}");
+        assert!(
+            found.starts_with(expected),
+            "{old} -> {new}:\n{found}\n{expected}"
+        );
     }
     assert!(
         !changed("00010203\"", "0x0102\"").contains("0x0102"),

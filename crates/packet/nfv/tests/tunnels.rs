@@ -75,17 +75,17 @@ impl Pair {
     /// Ports with tunnels over IPv4 or IPv6, whose ends resolve each other's MAC addresses.
     fn new(config: [&str; 2], net: &str, is_protected: bool) -> Pair {
         let side = |own: usize| {
-            let (here, there, config) = (own + 1, 2 - own, config[own]);
+            let (near, far, config) = (own + 1, 2 - own, config[own]);
             let tunnel = format!(
-                "[ports.tunnel]\n{config}\nlocal_ip = \"{net}{here}\"\n\
-                 remote_ip = \"{net}{there}\"\nnext_hop = \"{net}{there}\"\n"
+                "[ports.tunnel]\n{config}\nlocal_ip = \"{net}{near}\"\n\
+                 remote_ip = \"{net}{far}\"\nnext_hop = \"{net}{far}\"\n"
             );
             let esp = if is_protected {
                 esp(own)
             } else {
                 String::new()
             };
-            Bench::new(&(UPLINK.to_owned() + &port("a", &(address(here as u8) + &tunnel + &esp))))
+            Bench::new(&(UPLINK.to_owned() + &port("a", &(address(near as u8) + &tunnel + &esp))))
         };
         Pair {
             sides: [side(0), side(1)],
@@ -207,9 +207,9 @@ fn stations_reach_each_other_through_ipip() {
 fn protected_tunnel_is_opened_by_its_other_end() {
     let ends = ["2001:db8::1", "2001:db8::2"];
     let side = |own: usize| {
-        let (here, there) = (ends[own], ends[1 - own]);
+        let (near, far) = (ends[own], ends[1 - own]);
         let tunnel = format!(
-            "[ports.tunnel]\nlocal_ip = \"{here}\"\nremote_ip = \"{there}\"\nlocal_cookie = \
+            "[ports.tunnel]\nlocal_ip = \"{near}\"\nremote_ip = \"{far}\"\nlocal_cookie = \
              \"0000000000000000\"\nremote_cookie = \"0000000000000000\"\n\
              next_mac = \"02:00:00:00:00:0{}\"\n",
             2 - own,

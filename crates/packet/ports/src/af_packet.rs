@@ -279,7 +279,7 @@ impl FrameApp for AfPacket {
     }
 
     fn pull(&mut self, ports: &mut Ports<'_>) {
-        let (mut room, mut took) = (ports.room(0).min(FRAME_BURST), 0);
+        let (mut room, mut frame_count) = (ports.room(0).min(FRAME_BURST), 0);
         while room > 0 {
             if let Some(frame) = self.backlog.pop_front() {
                 ports.transmit(0, frame);
@@ -289,7 +289,7 @@ impl FrameApp for AfPacket {
             let Some(received) = self.socket.receive() else {
                 break;
             };
-            took += 1;
+            frame_count += 1;
             if received.is_cut {
                 self.counters.cut.add(1);
                 continue;
@@ -316,7 +316,7 @@ impl FrameApp for AfPacket {
                 break;
             }
         }
-        if took > 0 {
+        if frame_count > 0 {
             self.socket.release();
         }
         let now = ports.now();
@@ -329,7 +329,7 @@ impl FrameApp for AfPacket {
         // Checks for an interface that has just come up, so that no frame is dropped until the next
         // tick.
         if !self.interface.is_up && self.watch.has_changed() {
-            self.look();
+            self.check_interface();
         }
         if !self.interface.is_up {
             let counters = &self.counters;
@@ -357,7 +357,7 @@ impl FrameApp for AfPacket {
         let missed = self.socket.take_missed();
         self.counters.missed.add(u64::from(missed));
         if self.watch.has_changed() {
-            self.look();
+            self.check_interface();
         }
     }
 
@@ -395,9 +395,10 @@ impl AfPacket {
     fn put(&mut self, header: &[u8; VNET_HEADER_BYTES], bytes: &[u8]) -> usize {
         let all = VNET_HEADER_BYTES + bytes.len();
         let is_tagged = matches!(bytes.get(12..14), Some([0x81, 0] | [0x88, 0xa8]));
-        let most = self.interface.mtu + MAC_HEADER_BYTES + if is_tagged { TAG_BYTES } else { 0 };
-        let most = most.min(self.socket.frame_bytes_max());
-        if !(MAC_HEADER_BYTES + 1..=most).contains(&bytes.len()) {
+        let bytes_max =
+            self.interface.mtu + MAC_HEADER_BYTES + if is_tagged { TAG_BYTES } else { 0 };
+        let bytes_max = bytes_max.min(self.socket.frame_bytes_max());
+        if !(MAC_HEADER_BYTES + 1..=bytes_max).contains(&bytes.len()) {
             self.counters.length.add(1);
             return 0;
         }
@@ -421,13 +422,13 @@ impl AfPacket {
             Err(_) => {
                 self.retry_at = None;
                 self.counters.down.add(self.socket.discard() as u64);
-                self.look();
+                self.check_interface();
             }
         }
     }
 
     /// Checks the state of the interface, which may by now be a new one of the same name.
-    fn look(&mut self) {
+    fn check_interface(&mut self) {
         let found = self
             .elsewhere
             .within(|| Interface::named(&self.config.interface));

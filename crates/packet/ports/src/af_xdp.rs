@@ -164,10 +164,10 @@ impl FrameApp for AfXdp {
         let Some(socket) = &mut self.socket else {
             return;
         };
-        let mut took = 0;
+        let mut frame_count = 0;
         for _ in 0..ports.room(0).min(FRAME_BURST) {
             let Some(bytes) = socket.receive() else { break };
-            took += 1;
+            frame_count += 1;
             match self.pool.frame_of(bytes) {
                 Some(frame) => ports.transmit(0, frame),
                 None => {
@@ -177,7 +177,7 @@ impl FrameApp for AfXdp {
                 }
             }
         }
-        if took > 0 {
+        if frame_count > 0 {
             socket.release();
         }
         let now = ports.now();
@@ -212,7 +212,7 @@ impl FrameApp for AfXdp {
 
     fn tick(&mut self, _: &mut Ports<'_>) {
         if self.watch.has_changed() {
-            self.look();
+            self.check_interface();
         }
     }
 
@@ -242,8 +242,8 @@ fn send(socket: &mut XdpSocket, frame: &Frame, mtu: usize, counters: &Counters) 
     let mut places = 0;
     let mut put = |bytes: &[u8]| {
         let is_tagged = matches!(bytes.get(12..14), Some([0x81, 0] | [0x88, 0xa8]));
-        let most = mtu + MAC_HEADER_BYTES + if is_tagged { TAG_BYTES } else { 0 };
-        if !(MAC_HEADER_BYTES..=most.min(XDP_FRAME_BYTES_MAX)).contains(&bytes.len()) {
+        let bytes_max = mtu + MAC_HEADER_BYTES + if is_tagged { TAG_BYTES } else { 0 };
+        if !(MAC_HEADER_BYTES..=bytes_max.min(XDP_FRAME_BYTES_MAX)).contains(&bytes.len()) {
             return counters.length.add(1);
         }
         match socket.reserve(bytes.len()) {
@@ -273,13 +273,13 @@ impl AfXdp {
             Ok(is_through) => self.retry_at = (!is_through).then(|| now + RETRY_AFTER),
             Err(_) => {
                 self.retry_at = None;
-                self.look();
+                self.check_interface();
             }
         }
     }
 
     /// Checks the state of the interface, which may by now be a new one of the same name.
-    fn look(&mut self) {
+    fn check_interface(&mut self) {
         match Interface::named(&self.config.interface) {
             Ok(found) => {
                 if found.index != self.interface.index || self.socket.is_none() {

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place_and_what_is_unknown_is_said() {
+    fn unknown_and_misplaced_offloads_are_counted() {
         let (_, partial, _) = partial();
         let taken = intake(false, 64).take(&[], &partial, None, |_| {});
         assert_eq!(taken.no_frame, 1);

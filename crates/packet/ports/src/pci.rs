@@ -37,7 +37,7 @@ use carina_frame_engine::{
 };
 use carina_netdev::{MAC_HEADER_BYTES, plain_frames};
 use carina_nic::pci::parse_address;
-use carina_nic::{Nic, NicConfig, Way};
+use carina_nic::{AccessMethod, Nic, NicConfig};
 use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -168,10 +168,10 @@ impl PciConfig {
             ring: self.ring,
             queues: self.queues,
             is_promiscuous: self.promiscuous,
-            way: match self.access {
-                PciAccess::Auto => Way::Auto,
-                PciAccess::Sysfs => Way::Sysfs,
-                PciAccess::Vfio => Way::Vfio,
+            access_method: match self.access {
+                PciAccess::Auto => AccessMethod::Auto,
+                PciAccess::Sysfs => AccessMethod::Sysfs,
+                PciAccess::Vfio => AccessMethod::Vfio,
             },
             is_forced: self.force,
         }
@@ -334,7 +334,7 @@ impl FrameApp for Pci {
     }
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
-        self.look();
+        self.read_state();
         self.find_stuck(ports.now());
     }
 
@@ -351,11 +351,11 @@ impl FrameApp for Pci {
 /// Writes a frame into the card's ring, with checksums completed and segmented; returns the number
 /// of slots used.
 fn send(nic: &mut Nic, queue: usize, room: usize, frame: &Frame, counters: &Counters) -> usize {
-    let most = nic.frame_bytes_max();
+    let bytes_max = nic.frame_bytes_max();
     let mut places = 0;
     let mut put = |bytes: &[u8]| match bytes.len() {
         0..MAC_HEADER_BYTES => counters.short.add(1),
-        len if len > most => counters.too_long.add(1),
+        len if len > bytes_max => counters.too_long.add(1),
         _ if places >= room => counters.no_room.add(1),
         _ => {
             nic.put(queue, bytes);
@@ -376,10 +376,10 @@ impl Pci {
     /// Waits until the link is up, which takes some time after the reset when the card was opened.
     fn wait_for_link(&mut self) {
         let begin = std::time::Instant::now();
-        self.look();
+        self.read_state();
         while !self.is_up && begin.elapsed() < LINK_PATIENCE {
             std::thread::sleep(std::time::Duration::from_millis(10));
-            self.look();
+            self.read_state();
         }
     }
 
@@ -395,7 +395,7 @@ impl Pci {
     }
 
     /// Reads the link state and the card's own counters.
-    fn look(&mut self) {
+    fn read_state(&mut self) {
         let (link, counts) = (self.nic.link(), self.nic.counts());
         self.is_up = link.is_up;
         let counters = &mut self.counters;

@@ -158,7 +158,7 @@ impl FrameApp for Tun {
     }
 
     fn tick(&mut self, _: &mut Ports<'_>) {
-        self.device.look();
+        self.device.check_interface();
     }
 
     fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {

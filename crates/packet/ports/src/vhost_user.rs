@@ -248,7 +248,7 @@ impl FrameApp for VhostUser {
 
     fn arm(&mut self) -> bool {
         self.is_armed = true;
-        self.socket.silence();
+        self.socket.clear_events();
         let is_busy = self.has_backlog() && !self.is_blocked();
         if self.from_guest.has_backlog() || is_busy {
             return false;

@@ -91,7 +91,7 @@ fn program_goes_with_its_graph() {
     drop(running);
     // The kernel's stack gets its frames again: `between` answers at an address of its own.
     three.between.ip("address add 10.9.0.2/24 dev left");
-    let (own, there) = (
+    let (own, peer) = (
         three
             .own
             .run(|| std::net::UdpSocket::bind((OWN, 0)).unwrap()),
@@ -99,11 +99,10 @@ fn program_goes_with_its_graph() {
             .between
             .run(|| std::net::UdpSocket::bind((FAR, 0)).unwrap()),
     );
-    there
-        .set_read_timeout(Some(std::time::Duration::from_secs(60)))
+    peer.set_read_timeout(Some(std::time::Duration::from_secs(60)))
         .unwrap();
-    own.send_to(b"here", there.local_addr().unwrap()).unwrap();
-    assert_eq!(there.recv(&mut [0; 10]).unwrap(), 4);
+    own.send_to(b"here", peer.local_addr().unwrap()).unwrap();
+    assert_eq!(peer.recv(&mut [0; 10]).unwrap(), 4);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn tap_that_is_taken_away_is_made_again() {
 }
 
 #[test]
-fn tap_in_another_namespace_is_reported_and_used_there() {
+fn tap_moved_to_another_namespace_stays_in_use() {
     let Some((own, far, running)) = wired("", PoolConfig::default()) else {
         return;
     };

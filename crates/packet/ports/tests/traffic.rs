@@ -23,10 +23,10 @@ fn socket(room: &Room, address: &'static str) -> UdpSocket {
 /// Sends datagrams of several lengths from `own` to `far` and back, and repeats each until it
 /// arrives: the first ones may be lost during address resolution.
 pub(crate) fn udp_goes_both_ways(own: &Room, far: &Room) {
-    let (here, there) = (socket(own, OWN), socket(far, FAR));
+    let (near, peer) = (socket(own, OWN), socket(far, FAR));
     for length in [0, 1, 18, 512, 1472] {
         let message: Vec<u8> = (0..length).map(|n| n as u8).collect();
-        for (from, to) in [(&here, &there), (&there, &here)] {
+        for (from, to) in [(&near, &peer), (&peer, &near)] {
             exchange(from, to, &message);
         }
     }
@@ -48,22 +48,21 @@ fn exchange(from: &UdpSocket, to: &UdpSocket, message: &[u8]) {
 
 /// Sends `count` datagrams of 100 bytes, and returns how many arrive.
 pub(crate) fn udp_burst(own: &Room, far: &Room, count: usize) -> usize {
-    let (here, there) = (socket(own, OWN), socket(far, FAR));
-    exchange(&here, &there, b"first");
-    there
-        .set_read_timeout(Some(Duration::from_secs(30)))
+    let (near, peer) = (socket(own, OWN), socket(far, FAR));
+    exchange(&near, &peer, b"first");
+    peer.set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
     let mut bytes = [0; 200];
     let mut arrived = 0;
     for n in 0..count {
-        here.send_to(&[n as u8; 100], there.local_addr().unwrap())
+        near.send_to(&[n as u8; 100], peer.local_addr().unwrap())
             .unwrap();
         // Receives in between, because a socket's buffer holds only some hundred datagrams.
         if n % 64 < 63 && n + 1 < count {
             continue;
         }
         while arrived <= n {
-            match there.recv(&mut bytes) {
+            match peer.recv(&mut bytes) {
                 Ok(100) => arrived += 1,
                 // The first datagram, if it was sent twice.
                 Ok(_) => {}

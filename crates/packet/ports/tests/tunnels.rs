@@ -14,20 +14,20 @@ struct Ends {
 }
 
 fn vxlan(ends: [&'static str; 2]) -> Ends {
-    let [here, there] = ends;
+    let [local, remote] = ends;
     Ends {
         app: "kind = \"vxlan\"\nvni = 70000".to_owned(),
         graph: ends,
-        kernel: format!("vxlan id 70000 local {there} remote {here} dstport 4789 dev far0"),
+        kernel: format!("vxlan id 70000 local {remote} remote {local} dstport 4789 dev far0"),
     }
 }
 
 fn gre(ends: [&'static str; 2]) -> Ends {
-    let [here, there] = ends;
+    let [local, remote] = ends;
     Ends {
         app: "kind = \"gre\"\nkey = 5".to_owned(),
         graph: ends,
-        kernel: format!("gretap local {there} remote {here} key 5 nopmtudisc"),
+        kernel: format!("gretap local {remote} remote {local} key 5 nopmtudisc"),
     }
 }
 
@@ -62,12 +62,16 @@ fn traffic_crosses(ends: &Ends) {
     // The MTU leaves room for the tunnel's headers around packets of 1500 bytes.
     far.join("far0", &between, "right", 1600);
     own.ip(&format!("address add {OWN}/24 dev own0"));
-    let [here, there] = ends.graph;
-    let bits = if here.contains(':') { "64 nodad" } else { "24" };
+    let [local, remote] = ends.graph;
+    let bits = if local.contains(':') {
+        "64 nodad"
+    } else {
+        "24"
+    };
     far.ip("link set far0 address 02:00:00:00:00:02");
-    far.ip(&format!("address add {there}/{bits} dev far0"));
+    far.ip(&format!("address add {remote}/{bits} dev far0"));
     far.ip(&format!(
-        "neighbour add {here} lladdr 02:00:00:00:00:01 dev far0"
+        "neighbour add {local} lladdr 02:00:00:00:00:01 dev far0"
     ));
     far.ip(&format!("link add tunnel0 mtu 1500 type {}", ends.kernel));
     // A packet socket cannot describe pending segmentation of an encapsulated packet, so the kernel
@@ -80,7 +84,7 @@ fn traffic_crosses(ends: &Ends) {
          \"right.output -> tunnel.south\", \"tunnel.south -> right.input\"]\n\
          [apps.left]\nkind = \"af_packet\"\ninterface = \"left\"\n\
          [apps.right]\nkind = \"af_packet\"\ninterface = \"right\"\n\
-         [apps.tunnel]\n{app}\nlocal = \"{here}\"\nremote = \"{there}\"\n\
+         [apps.tunnel]\n{app}\nlocal = \"{local}\"\nremote = \"{remote}\"\n\
          mac = \"02:00:00:00:00:01\"\nnext_mac = \"02:00:00:00:00:02\"\n"
     );
     let running = Running::new(&between, &graph);

@@ -405,7 +405,7 @@ fn asks_with(front: &mut FrontEnd, request: u32, value: u64) -> u64 {
 }
 
 #[test]
-fn mtu_that_the_front_end_has_said_holds_for_its_guest() {
+fn mtu_set_by_the_front_end_holds_for_its_guest() {
     const MTU: u64 = 1 << 3;
     for features in [MTU, MTU | PACKED] {
         let Some(wire) = wire("") else { return };

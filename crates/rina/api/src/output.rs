@@ -30,17 +30,17 @@ impl<F: FnMut(Stream, &[u8]) -> ControlFlow<()>> Sink for F {
 /// beyond the limits.
 #[derive(Debug)]
 pub struct Collector {
-    most: [usize; 2],
+    limits: [usize; 2],
     outputs: [Vec<u8>; 2],
     dropped: u64,
 }
 
 impl Collector {
-    /// Makes a collector that stores at most `most[0]` bytes of standard output and `most[1]` bytes
-    /// of standard error.
-    pub fn new(most: [usize; 2]) -> Collector {
+    /// Makes a collector that stores at most `limits[0]` bytes of standard output and `limits[1]`
+    /// bytes of standard error.
+    pub fn new(limits: [usize; 2]) -> Collector {
         Collector {
-            most,
+            limits,
             outputs: Default::default(),
             dropped: 0,
         }
@@ -56,7 +56,7 @@ impl Collector {
 impl Sink for Collector {
     fn take(&mut self, stream: Stream, piece: &[u8], _: &dyn Fn() -> bool) -> ControlFlow<()> {
         let at = stream as usize;
-        let kept = piece.len().min(self.most[at] - self.outputs[at].len());
+        let kept = piece.len().min(self.limits[at] - self.outputs[at].len());
         self.outputs[at].extend_from_slice(&piece[..kept]);
         self.dropped += (piece.len() - kept) as u64;
         ControlFlow::Continue(())

@@ -272,12 +272,12 @@ fn from_proto(proto: CdapMessage) -> Result<Message, CdapError> {
         None => None,
     };
     let auth = (proto.auth_mechanism.is_some() || proto.auth_value.is_some()).then(|| {
-        let said = proto.auth_value.unwrap_or_default();
+        let credentials = proto.auth_value.unwrap_or_default();
         Auth {
             mechanism: proto.auth_mechanism.unwrap_or_default(),
-            name: said.name.unwrap_or_default(),
-            texts: said.texts,
-            value: said.value.unwrap_or_default(),
+            name: credentials.name.unwrap_or_default(),
+            texts: credentials.texts,
+            value: credentials.value.unwrap_or_default(),
         }
     });
     Ok(Message {

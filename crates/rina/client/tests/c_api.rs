@@ -243,16 +243,16 @@ fn echo_program_serves_and_asks_with_every_library() {
         assert_eq!(lines.next().unwrap().unwrap(), "registered c.echo");
 
         for (count, size) in [("1000", "1"), ("200", "1400"), ("20", "65536")] {
-            let said = succeeds(&run(&house, &program, &["client", "c.echo", count, size]));
-            assert_eq!(said, format!("{count} SDUs of {size} bytes came back\n"));
+            let output = succeeds(&run(&house, &program, &["client", "c.echo", count, size]));
+            assert_eq!(output, format!("{count} SDUs of {size} bytes came back\n"));
             assert_eq!(lines.next().unwrap().unwrap(), "flow from echo.client");
         }
         let unknown = run(&house, &program, &["client", "nobody", "1", "1"]);
         assert_eq!(unknown.status.code(), Some(1));
-        let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&unknown.stderr).into_owned();
         assert!(
-            said.contains("rina_flow_alloc_wait: Operation not permitted"),
-            "{said}"
+            stderr.contains("rina_flow_alloc_wait: Operation not permitted"),
+            "{stderr}"
         );
     }
 }
@@ -334,12 +334,15 @@ fn asynchronous_echo_carries_many_flows_in_one_thread() {
     let (mut server, mut lines) = serve(&house, &program, &["-l", "-n", "42", "-d", "local"]);
     assert_eq!(lines.next().unwrap().unwrap(), "registered");
     for (flows, text) in [("40", "one of many"), ("1", "alone")] {
-        let said = succeeds(&run(&house, &program, &["-p", flows, text]));
+        let output = succeeds(&run(&house, &program, &["-p", flows, text]));
         let count = flows.parse().unwrap();
-        assert_eq!(said, format!("{text}\n").repeat(count));
+        assert_eq!(output, format!("{text}\n").repeat(count));
     }
-    let said = succeeds(&run(&house, &program, &["-g", "0", "-s", "4096", "long"]));
-    assert!(said.starts_with("long....") && said.len() == 61, "{said}");
+    let output = succeeds(&run(&house, &program, &["-g", "0", "-s", "4096", "long"]));
+    assert!(
+        output.starts_with("long....") && output.len() == 61,
+        "{output}"
+    );
     assert!(server.0.wait().unwrap().success());
     let served: Vec<_> = lines.map(Result::unwrap).collect();
     assert_eq!(served.len(), 42);
@@ -355,19 +358,19 @@ fn measuring_program_agrees_on_a_run_over_its_own_flow() {
     let (mut server, mut lines) = serve(&house, &program, &["-l", "-n", "3"]);
     assert_eq!(lines.next().unwrap().unwrap(), "registered");
     let run = |arguments: &[&str]| succeeds(&run(&house, &program, arguments));
-    let said = run(&["ping", "-c", "200", "-s", "1400", "-g", "0"]);
-    assert!(said.starts_with("200 round trips, "), "{said}");
+    let output = run(&["ping", "-c", "200", "-s", "1400", "-g", "0"]);
+    assert!(output.starts_with("200 round trips, "), "{output}");
     assert!(
-        said.contains("received 280000 bytes in 200 SDUs in "),
-        "{said}"
+        output.contains("received 280000 bytes in 200 SDUs in "),
+        "{output}"
     );
-    let said = run(&["flood", "-c", "1000", "-s", "1000", "-g", "0"]);
+    let output = run(&["flood", "-c", "1000", "-s", "1000", "-g", "0"]);
     assert!(
-        said.starts_with("received 1000000 bytes in 1000 SDUs in "),
-        "{said}"
+        output.starts_with("received 1000000 bytes in 1000 SDUs in "),
+        "{output}"
     );
-    let said = run(&["stream", "-c", "3", "-s", "1000000"]);
-    assert!(said.starts_with("received 3000000 bytes in "), "{said}");
+    let output = run(&["stream", "-c", "3", "-s", "1000000"]);
+    assert!(output.starts_with("received 3000000 bytes in "), "{output}");
     assert!(server.0.wait().unwrap().success());
 }
 

@@ -149,10 +149,10 @@ pub enum Command {
         /// Reason for the peer.
         reason: String,
     },
-    /// Asks for a message to `settled` when all earlier commands are executed and no packets move
+    /// Asks for a message to `idle` when all earlier commands are executed and no packets move
     /// any more.
-    Settle {
+    NotifyWhenIdle {
         /// Channel on which the data plane answers.
-        settled: Sender<()>,
+        idle: Sender<()>,
     },
 }

@@ -88,14 +88,14 @@ impl DataPlane {
         let (started, start) = std::sync::mpsc::channel();
         let (inbox, outbox) = (commands.clone(), self.events.clone());
         let stop = Arc::clone(&self.is_stopping);
-        let settle = move || cpu.map_or(Ok(()), carina_sys::settle_on_cpu);
+        let bind = move || cpu.map_or(Ok(()), carina_sys::bind_to_cpu);
         let thread = std::thread::Builder::new()
             .name(thread_name(number))
             .spawn(move || {
                 // Create the engine first: it counts the processors that its thread may use, before
                 // the thread is pinned to one.
                 let plane = Plane::new(number, counters, inbox, outbox);
-                match plane.and_then(|plane| settle().map(|()| plane)) {
+                match plane.and_then(|plane| bind().map(|()| plane)) {
                     Ok(mut plane) => {
                         let _ = started.send(Ok(()));
                         plane.run(&stop);
@@ -192,10 +192,10 @@ impl DataPlane {
                 }
                 return;
             }
-            Command::Settle { settled } => {
+            Command::NotifyWhenIdle { idle } => {
                 for worker in &self.workers {
-                    let settled = settled.clone();
-                    worker.commands.put(Command::Settle { settled });
+                    let idle = idle.clone();
+                    worker.commands.put(Command::NotifyWhenIdle { idle });
                 }
                 return;
             }
@@ -205,12 +205,12 @@ impl DataPlane {
 
     /// Waits until every worker has executed all earlier commands and no packets move any more, so
     /// that IPCPs have sent everything. Returns false if `deadline` passes first.
-    pub fn settle(&self, deadline: Instant) -> bool {
+    pub fn wait_until_idle(&self, deadline: Instant) -> bool {
         // What a worker has moved to another worker moves on in the next round.
         let rounds = self.workers.len();
         (0..rounds).all(|_| {
-            let (settled, answers) = channel();
-            self.send(Command::Settle { settled });
+            let (idle, answers) = channel();
+            self.send(Command::NotifyWhenIdle { idle });
             (0..rounds).all(|_| {
                 let left = deadline.saturating_duration_since(Instant::now());
                 answers.recv_timeout(left).is_ok()

@@ -41,7 +41,7 @@ pub(crate) struct Plane {
     ipcps: HashMap<IpcpId, IpcpHandle>,
     lingering: Lingering,
     /// Where to report that nothing moves any more.
-    settling: Vec<Sender<()>>,
+    idle_waiters: Vec<Sender<()>>,
     /// Breaths since a packet last moved.
     quiet_breaths: u32,
 }
@@ -65,7 +65,7 @@ impl Plane {
             ports: PortTable::of_worker(number),
             ipcps: HashMap::new(),
             lingering: Lingering::default(),
-            settling: Vec::new(),
+            idle_waiters: Vec::new(),
             quiet_breaths: 0,
         })
     }
@@ -99,18 +99,18 @@ impl Plane {
         }
     }
 
-    /// Whether a [`Command::Settle`] needs further breaths. Answers those that do not.
+    /// Whether a [`Command::NotifyWhenIdle`] needs further breaths. Answers those that do not.
     fn is_settling(&mut self, moved: bool) -> bool {
-        if self.settling.is_empty() {
+        if self.idle_waiters.is_empty() {
             return false;
         }
         self.quiet_breaths = if moved { 0 } else { self.quiet_breaths + 1 };
         if self.quiet_breaths < QUIET_BREATHS {
             return true;
         }
-        for settled in self.settling.drain(..) {
+        for idle in self.idle_waiters.drain(..) {
             // The manager may have given up waiting.
-            let _ = settled.send(());
+            let _ = idle.send(());
         }
         false
     }
@@ -181,8 +181,8 @@ impl Plane {
             }
             Command::Cross(crossed) => self.cross(crossed),
             Command::Deallocate { port, reason } => self.deallocate(port, reason),
-            Command::Settle { settled } => {
-                self.settling.push(settled);
+            Command::NotifyWhenIdle { idle } => {
+                self.idle_waiters.push(idle);
                 self.quiet_breaths = 0;
             }
         }

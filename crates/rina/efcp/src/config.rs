@@ -171,13 +171,13 @@ impl ConnectionConfig {
             return Err(ConfigError::SequenceBits);
         }
         if let Some(window) = self.window {
-            let most = self.space() / 8;
+            let window_max = self.space() / 8;
             if window.credit_max == 0 || window.initial_credit == 0 {
                 return Err(ConfigError::WindowZero);
             }
-            if u64::from(window.credit_max.max(window.initial_credit)) > most {
+            if u64::from(window.credit_max.max(window.initial_credit)) > window_max {
                 return Err(ConfigError::WindowSize {
-                    most,
+                    window_max,
                     seq_bits: self.seq_bits,
                 });
             }
@@ -216,16 +216,16 @@ impl ConnectionConfig {
     pub(crate) fn window_in_force(&self) -> Option<WindowControl> {
         match self.window {
             None if self.retransmission => Some(WindowControl {
-                credit_max: WindowControl::default().credit_max.min(self.window_most()),
+                credit_max: WindowControl::default().credit_max.min(self.window_max()),
                 initial_credit: WindowControl::default()
                     .initial_credit
-                    .min(self.window_most()),
+                    .min(self.window_max()),
             }),
             window => window,
         }
     }
 
-    fn window_most(&self) -> u32 {
+    fn window_max(&self) -> u32 {
         u32::try_from(self.space() / 8).unwrap_or(u32::MAX)
     }
 }

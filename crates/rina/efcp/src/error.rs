@@ -88,7 +88,7 @@ pub enum ConfigError {
     /// The window is too large for the width of the sequence numbers.
     WindowSize {
         /// The largest valid window, in PDUs.
-        most: u64,
+        window_max: u64,
         /// Width of the sequence numbers, in bits.
         seq_bits: u8,
     },
@@ -105,9 +105,12 @@ impl fmt::Display for ConfigError {
         match self {
             ConfigError::SequenceBits => f.write_str("sequence numbers have 8 to 64 bits"),
             ConfigError::WindowZero => f.write_str("a window of 0 PDUs never opens"),
-            ConfigError::WindowSize { most, seq_bits } => write!(
+            ConfigError::WindowSize {
+                window_max,
+                seq_bits,
+            } => write!(
                 f,
-                "a window is at most {most} PDUs with sequence numbers of {seq_bits} bits"
+                "a window is at most {window_max} PDUs with sequence numbers of {seq_bits} bits"
             ),
             ConfigError::RateZero => {
                 f.write_str("a rate of 0 PDUs, or in a frame of 0 ms, sends nothing")

@@ -245,8 +245,8 @@ impl<P: Payload> Receiver<P> {
 
     /// Sets for how many UDFs the reader has room.
     pub(crate) fn set_credit(&mut self, credit: u32) {
-        let most = self.window.map_or(0, |window| window.credit_max);
-        self.credit = credit.min(most);
+        let credit_max = self.window.map_or(0, |window| window.credit_max);
+        self.credit = credit.min(credit_max);
     }
 
     /// The right edge to advertise now; it never moves back.
@@ -460,9 +460,11 @@ impl<P: Payload> Receiver<P> {
         let at = seen_at.unwrap_or_default() + self.a;
         let gap_max = self.gap_max;
         match (self.is_reliable, gap_max) {
-            (true, Some(most)) if missing <= most && most > 0 => at,
+            (true, Some(missing_max)) if missing <= missing_max && missing_max > 0 => at,
             (true, _) => Instant::MAX,
-            (false, Some(most)) if self.is_start_known && missing > most => Instant::ZERO,
+            (false, Some(missing_max)) if self.is_start_known && missing > missing_max => {
+                Instant::ZERO
+            }
             (false, _) => at,
         }
     }

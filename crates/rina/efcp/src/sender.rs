@@ -355,7 +355,7 @@ impl<P: Payload> Sender<P> {
         let mut at = self.rendezvous_at.min(self.retry_at);
         if self.is_reliable {
             at = at
-                .min(self.loss.doubt_at)
+                .min(self.loss.loss_at)
                 .min(self.loss.tail_at)
                 .min(self.fails_at())
                 .min(self.unanswered_at());
@@ -375,7 +375,7 @@ impl<P: Payload> Sender<P> {
         if now >= self.fails_at() || now >= self.unanswered_at() {
             return true;
         }
-        if now >= self.loss.doubt_at {
+        if now >= self.loss.loss_at {
             self.find_losses(now, self.loss.in_flight, counters);
         }
         if now >= self.loss.tail_at {

@@ -17,7 +17,7 @@ thread_local! {
     static FAILING: Cell<u64> = const { Cell::new(0) };
 }
 
-fn there_is_one() -> bool {
+fn is_available() -> bool {
     let state = STATE
         .get()
         .wrapping_mul(0x5851_f42d_4c95_7f2d)
@@ -40,15 +40,15 @@ impl Payload for Scarce {
     fn truncate(&mut self, _len: usize) {}
 
     fn prepend(&mut self, _header: &[u8]) -> bool {
-        there_is_one()
+        is_available()
     }
 
     fn share(&mut self) -> Option<Scarce> {
-        there_is_one().then_some(Scarce(self.0))
+        is_available().then_some(Scarce(self.0))
     }
 
     fn keep(&mut self) -> bool {
-        there_is_one()
+        is_available()
     }
 
     fn append_to(&self, to: &mut Vec<u8>) {

@@ -343,17 +343,17 @@ fn a_flag_byte_tells_whole_first_middle_and_last() {
 
 #[test]
 fn unordered_or_headerless_flows_refuse_long_sdus_join_pieces() {
-    for (policy, most) in [(Delimiting::None, 20), (Delimiting::FlagByte, 19)] {
+    for (policy, sdu_max) in [(Delimiting::None, 20), (Delimiting::FlagByte, 19)] {
         let (mut delimiter, mut assembler) = pair_of(policy, 20, false, true);
         let piece = |count| Bytes::from(vec![7; count]);
-        assert_eq!(delimiter.write(piece(most), false), Ok(()));
+        assert_eq!(delimiter.write(piece(sdu_max), false), Ok(()));
         assert_eq!(
-            delimiter.write(piece(most + 1), false),
+            delimiter.write(piece(sdu_max + 1), false),
             Err(Refusal::TooLong)
         );
         assert_eq!(delimiter.write(piece(10), true), Ok(()));
         assert_eq!(delimiter.write(piece(0), true), Ok(()));
-        assert_eq!(delimiter.write(piece(most - 10), false), Ok(()));
+        assert_eq!(delimiter.write(piece(sdu_max - 10), false), Ok(()));
         assert_eq!(delimiter.write(piece(10), true), Ok(()));
         assert_eq!(delimiter.write(piece(11), true), Err(Refusal::TooLong));
         // The remaining pieces of a refused SDU are dropped.
@@ -364,14 +364,14 @@ fn unordered_or_headerless_flows_refuse_long_sdus_join_pieces() {
         for udf in udfs {
             deliver(&mut assembler, udf, 0, false);
         }
-        let expected = [vec![7; most], vec![7; most], vec![7; 3]];
+        let expected = [vec![7; sdu_max], vec![7; sdu_max], vec![7; 3]];
         assert_eq!(sdus(&mut assembler), expected);
     }
 }
 
 #[test]
 fn a_stream_is_cut_where_udfs_are_full() {
-    for (policy, most) in [(Delimiting::None, 20), (Delimiting::FlagByte, 19)] {
+    for (policy, payload_max) in [(Delimiting::None, 20), (Delimiting::FlagByte, 19)] {
         let (mut delimiter, mut assembler) = pair_of(policy, 20, true, false);
         let stream: Vec<u8> = (0..55).collect();
         assert_eq!(delimiter.write(Bytes::from(stream.clone()), true), Ok(()));
@@ -382,7 +382,7 @@ fn a_stream_is_cut_where_udfs_are_full() {
             deliver(&mut assembler, udf, 0, false);
         }
         let pieces = sdus(&mut assembler);
-        assert_eq!(pieces[0].len(), most);
+        assert_eq!(pieces[0].len(), payload_max);
         assert_eq!(pieces.concat(), stream);
     }
 }

@@ -156,8 +156,8 @@ impl Agent {
         if let Err(error) = started {
             self.streams.forget(&name);
             let error = format!("no thread for a command: {error}\n");
-            let said = piece("ERR", &name, error.as_bytes());
-            self.say(&format!("\n{said}DONE {name} 1\n"));
+            let message = piece("ERR", &name, error.as_bytes());
+            self.say(&format!("\n{message}DONE {name} 1\n"));
         }
     }
 

@@ -56,8 +56,8 @@ pub(crate) fn round_trip(
             else {
                 continue;
             };
-            let took = at.elapsed();
-            least = Some(least.map_or(took, |least| took.min(least)));
+            let elapsed = at.elapsed();
+            least = Some(least.map_or(elapsed, |least| elapsed.min(least)));
             if which == sequence {
                 break;
             }

@@ -187,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn one_plain_line_is_said_as_it_is() {
-        let said = answer("1f", 0, b"time=1.5 ms\n", b"");
-        assert_eq!(said, "\nBEGIN 1f 0\n=time=1.5 ms\nERROR 1f\nEND 1f\n");
+    fn one_plain_line_is_sent_unencoded() {
+        let text = answer("1f", 0, b"time=1.5 ms\n", b"");
+        assert_eq!(text, "\nBEGIN 1f 0\n=time=1.5 ms\nERROR 1f\nEND 1f\n");
         for output in [&b"no end"[..], b"two\nlines\n", b"\xc3\xa9\n", b"\t\n"] {
             assert_eq!(plain(output), None);
         }
-        let said = answer("2", 7, b"no end", b"bad\n");
-        assert_eq!(said, "\nBEGIN 2 7\nbm8gZW5k\nERROR 2\nYmFkCg==\nEND 2\n");
+        let text = answer("2", 7, b"no end", b"bad\n");
+        assert_eq!(text, "\nBEGIN 2 7\nbm8gZW5k\nERROR 2\nYmFkCg==\nEND 2\n");
     }
 }

@@ -181,8 +181,8 @@ fn relay(id: &str, mut child: Child, stream: &Stream, say: &impl Fn(&str)) -> st
         let polled = [0, 1].map(|at| files[at].as_ref().map(AsFd::as_fd));
         let ready = system::readable(polled, timeout)?;
         for (at, verb) in [(0, "OUT"), (1, "ERR")] {
-            let most = left.map_or(PIECE_BYTES, |left| left[at].min(PIECE_BYTES));
-            let room = credit.min(most as u64) as usize;
+            let bytes_max = left.map_or(PIECE_BYTES, |left| left[at].min(PIECE_BYTES));
+            let room = credit.min(bytes_max as u64) as usize;
             let Some(file) = files[at].as_mut().filter(|_| ready[at] && room > 0) else {
                 continue;
             };

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_beyond_the_most_are_only_counted() {
+    fn causes_beyond_the_limit_are_only_counted() {
         let mut log = EventLog::default();
         for number in 0..CAUSES_MAX + 5 {
             log.discard(&format!("peer {number}"), "object");

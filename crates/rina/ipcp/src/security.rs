@@ -113,14 +113,14 @@ pub trait Toolbox {
 
     /// The function that checks parameter values of the toolbox's policies. The default accepts
     /// all.
-    fn judge(&self) -> Judge {
+    fn params_check(&self) -> ParamsCheck {
         |_, _| Ok(())
     }
 }
 
 /// Checks a policy of the toolbox with its parameter values; the first argument is the name of its
 /// component.
-pub type Judge = fn(&str, &PolicySpec) -> Result<(), Cause>;
+pub type ParamsCheck = fn(&str, &PolicySpec) -> Result<(), Cause>;
 
 /// A policy in [`Toolbox::list`]: component, name, help, and for each parameter its name, default
 /// and help.

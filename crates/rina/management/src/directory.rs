@@ -396,13 +396,13 @@ impl Management {
         }
         for name in core::mem::take(&mut self.directory.touched) {
             let holders = self.holders_of(&name);
-            let is_there = !holders.is_empty();
-            let before = if is_there {
+            let is_reachable = !holders.is_empty();
+            let before = if is_reachable {
                 self.directory.holders.insert(name.clone(), holders)
             } else {
                 self.directory.holders.remove(&name)
             };
-            match (before.is_some(), is_there) {
+            match (before.is_some(), is_reachable) {
                 (true, false) => self.log.push(Event::Unreachable { name }),
                 (false, true) => self.log.push(Event::Reachable { name }),
                 _ => {}

@@ -114,7 +114,7 @@ impl Management {
         let mut accepted = Vec::new();
         let mut outdated = Vec::new();
         let mut again = Vec::new();
-        let mut gives_way = false;
+        let mut cedes_name = false;
         for entry in entries {
             let key = entry.key.clone();
             let conflicting_member = self.conflicting_member(&entry);
@@ -125,7 +125,7 @@ impl Management {
                 MergeOutcome::Disputed => match self.resolve_dispute(now, &key, conflicting_member)
                 {
                     DisputeOutcome::Again(entry) => again.push(entry),
-                    DisputeOutcome::CedeName => gives_way = true,
+                    DisputeOutcome::CedeName => cedes_name = true,
                     DisputeOutcome::Nothing => {}
                 },
                 MergeOutcome::Refused => self.log.count("entries-refused"),
@@ -139,7 +139,7 @@ impl Management {
         if !accepted.is_empty() {
             self.entries_changed(now, &accepted, dt);
         }
-        if gives_way && self.leaving.is_none() {
+        if cedes_name && self.leaving.is_none() {
             self.cede_name(now, dt);
         }
         true

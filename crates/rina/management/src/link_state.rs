@@ -41,8 +41,12 @@ impl Management {
         let Some(up) = &mut flow.up else { return };
         up.ask_at = now + keepalive;
         let (name, address) = (up.name.clone(), up.address);
-        let there = self.n1s_to(&key);
-        if self.lost.get(&key).is_some_and(|lost| lost.wanted <= there) {
+        let n1_count = self.n1s_to(&key);
+        if self
+            .lost
+            .get(&key)
+            .is_some_and(|lost| lost.wanted <= n1_count)
+        {
             self.lost.remove(&key);
         }
         self.link_changed(now, address, dt);
@@ -242,7 +246,7 @@ impl Management {
 
     /// Requests the N-1 flows to lost neighbours that are due, with growing pauses.
     pub(super) fn reconnect_timeout(&mut self, now: Instant) {
-        let most = self.policies.enrollment.retry_max;
+        let pause_max = self.policies.enrollment.retry_max;
         let due: Vec<(String, String)> = self
             .lost
             .iter()
@@ -250,13 +254,13 @@ impl Management {
             .map(|(key, _)| key.clone())
             .collect();
         for key in due {
-            let there = self.n1s_to(&key);
+            let n1_count = self.n1s_to(&key);
             let Some(lost) = self.lost.get_mut(&key) else {
                 continue;
             };
-            lost.pause = (lost.pause * 2).min(most);
+            lost.pause = (lost.pause * 2).min(pause_max);
             lost.at = now + self.random.about(lost.pause);
-            if there < lost.wanted {
+            if n1_count < lost.wanted {
                 let (dif, remote) = key;
                 self.log.push(Event::NeedN1 { dif, remote });
             }

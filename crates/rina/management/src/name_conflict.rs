@@ -76,11 +76,11 @@ impl Management {
         let name = &wanted.name;
         let value = MemberValue::of(&self.store, name);
         let is_other = |value: &MemberValue| value.incarnation != wanted.incarnation;
-        let is_there = value.filter(is_other).is_some_and(|value| {
+        let is_reachable = value.filter(is_other).is_some_and(|value| {
             self.store.is_visible(name) && self.distance(value.address).is_some()
         });
         let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
-        let Some(up) = up.filter(|_| is_there) else {
+        let Some(up) = up.filter(|_| is_reachable) else {
             return false;
         };
         let waiting = PendingEnrollment {

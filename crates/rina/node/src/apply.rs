@@ -238,9 +238,8 @@ impl Steps {
     fn take(&mut self, core: &mut Core, plan: Plan) -> Result<(), ErrorBody> {
         // First creates what needs nothing of the IPCPs to remove: if that fails, nothing was
         // removed.
-        let is_free = |steps: &Steps, core: &Core, claim: &Claim<'_>| {
-            steps.in_the_way(core, claim).is_empty()
-        };
+        let is_free =
+            |steps: &Steps, core: &Core, claim: &Claim<'_>| steps.conflicts(core, claim).is_empty();
         let (free, bound): (Vec<_>, Vec<_>) = plan
             .wishes
             .ipcps
@@ -262,19 +261,19 @@ impl Steps {
             self.note_made(core, id);
         }
         for create in bound {
-            let gone = self.in_the_way(core, &Claim::of_shim(&create));
+            let gone = self.conflicts(core, &Claim::of_shim(&create));
             self.remove(core, &gone);
             let id = soon(|| core.create_ipcp(create.clone()))?;
             self.note_made(core, id);
         }
         for create in bound_vms {
-            let gone = self.in_the_way(core, &Claim::of_vm(&create));
+            let gone = self.conflicts(core, &Claim::of_vm(&create));
             self.remove(core, &gone);
             let id = soon(|| core.create_vm(create.clone()))?;
             self.note_made(core, id);
         }
         for spec in plan.wishes.members.into_iter().map(Spanned::into_inner) {
-            let gone = self.in_the_way(core, &Claim::of_member(&spec, &core.name));
+            let gone = self.conflicts(core, &Claim::of_member(&spec, &core.name));
             let prepared = core.prepare_member(spec, &gone)?;
             self.remove(core, &gone);
             let id = core.add_member(prepared)?;
@@ -294,7 +293,7 @@ impl Steps {
     }
 
     /// The IPCPs to remove that have what a new one needs, upper ones before those below.
-    fn in_the_way(&self, core: &Core, claim: &Claim<'_>) -> Vec<IpcpId> {
+    fn conflicts(&self, core: &Core, claim: &Claim<'_>) -> Vec<IpcpId> {
         let is_against = |id: &IpcpId| core.ipcps.get(*id).is_some_and(|i| claim.is_against(i));
         self.leaving.iter().copied().filter(is_against).collect()
     }

@@ -51,9 +51,9 @@ pub(crate) fn layers(ipcps: &Ipcps) -> Vec<Layer> {
 ///
 /// # Errors
 /// The N-1 DIF that does not exist, the loop, or the shim whose DIF has the same name.
-pub(crate) fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), ErrorBody> {
+pub(crate) fn check_below(new: &MemberSpec, existing: &[Layer]) -> Result<(), ErrorBody> {
     let is_other = |layer: &&Layer| layer.dif == new.name && layer.over.is_none();
-    if let Some(shim) = there.iter().find(is_other) {
+    if let Some(shim) = existing.iter().find(is_other) {
         let what = format!(
             "{} is the name of an existing shim DIF (of IPCP {})",
             new.name, shim.ipcp
@@ -61,8 +61,8 @@ pub(crate) fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), Error
         return Err(ErrorBody::new(ErrorCode::Conflict, what));
     }
     for dif in &new.over {
-        if !there.iter().any(|layer| layer.dif == *dif) {
-            return Err(unknown_dif(dif, there));
+        if !existing.iter().any(|layer| layer.dif == *dif) {
+            return Err(unknown_dif(dif, existing));
         }
     }
     let (mut todo, mut seen) = (new.over.clone(), Vec::new());
@@ -72,7 +72,7 @@ pub(crate) fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), Error
             return Err(ErrorBody::new(ErrorCode::BadRequest, what));
         }
         if !seen.contains(&dif) {
-            let members = there.iter().filter(|layer| layer.dif == dif);
+            let members = existing.iter().filter(|layer| layer.dif == dif);
             todo.extend(members.flat_map(|layer| layer.over.iter().flatten().cloned()));
             seen.push(dif);
         }
@@ -81,8 +81,8 @@ pub(crate) fn check_below(new: &MemberSpec, there: &[Layer]) -> Result<(), Error
 }
 
 /// The error for a DIF in which this system has no IPCP.
-pub(crate) fn unknown_dif(dif: &DifName, there: &[Layer]) -> ErrorBody {
-    let mut known: Vec<DifName> = there.iter().map(|layer| layer.dif.clone()).collect();
+pub(crate) fn unknown_dif(dif: &DifName, existing: &[Layer]) -> ErrorBody {
+    let mut known: Vec<DifName> = existing.iter().map(|layer| layer.dif.clone()).collect();
     known.sort_unstable();
     known.dedup();
     let dif = dif.clone();

@@ -121,8 +121,8 @@ pub(crate) fn check_change(
         // checks.
         return Ok(());
     }
-    let judged = catalogue.judge(component, &spec);
-    let policy = judged.map_err(|error| bad(error.to_string()))?;
+    let checked = catalogue.check_params(component, &spec);
+    let policy = checked.map_err(|error| bad(error.to_string()))?;
     if policy.is_live {
         Ok(())
     } else {

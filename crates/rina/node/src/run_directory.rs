@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_is_not_removed() {
+    fn a_foreign_file_at_the_path_is_not_removed() {
         let scratch = Scratch::new("inway");
         let dir = scratch.run_dir();
         fs::create_dir_all(dir.path()).unwrap();

@@ -101,7 +101,7 @@ pub(crate) fn longest_pdu(
 ) -> Result<u32, MaxPduError> {
     let protection = config.policies.get(SDU_PROTECTION);
     let is_protected = protection.is_some_and(|spec| !matches!(&*spec.name, "" | "none"));
-    let mut least = MAX_PDU_MOST;
+    let mut least = PDU_BYTES_MAX;
     for dif in over {
         let Some(capacity) = capacity_in(dif) else {
             return Err(MaxPduError::Unknown(dif.clone()));
@@ -161,4 +161,4 @@ const PROTECTION_RESERVE: usize = 64;
 /// Smallest value for the longest PDU of a DIF, in bytes.
 const MAX_PDU_LEAST: usize = 128;
 /// Largest value for the longest PDU of a DIF, in bytes.
-const MAX_PDU_MOST: usize = 65_535;
+const PDU_BYTES_MAX: usize = 65_535;

@@ -40,7 +40,7 @@ impl Core {
         for id in self.ipcps.ids().into_iter().rev() {
             self.stop_ipcp(id);
         }
-        self.settle(deadline);
+        self.wait_until_idle(deadline);
     }
 
     fn stop_flows_of_applications(&mut self) {
@@ -88,11 +88,11 @@ impl Core {
                 break;
             }
         }
-        self.settle(deadline);
+        self.wait_until_idle(deadline);
         for id in members {
             self.stop_ipcp(*id);
         }
-        self.settle(deadline);
+        self.wait_until_idle(deadline);
     }
 
     fn is_any_enrolled(&self, members: &[IpcpId]) -> bool {
@@ -113,8 +113,8 @@ impl Core {
         Ok(())
     }
 
-    fn settle(&self, deadline: Instant) {
-        if !self.plane.settle(deadline) {
+    fn wait_until_idle(&self, deadline: Instant) {
+        if !self.plane.wait_until_idle(deadline) {
             tracing::warn!("the node ends before all PDUs are sent: its data plane is busy");
         }
     }

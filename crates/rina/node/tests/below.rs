@@ -53,12 +53,12 @@ fn a_dif_over_memory_and_network_joins_in_either_order() {
 #[test]
 fn protection_has_its_room_where_others_can_listen() {
     let pair = Pair::doubly_joined("protected", 1400);
-    for (over, most) in [("wire", 1400 - 64), ("hv.x", 65_530)] {
+    for (over, expected) in [("wire", 1400 - 64), ("hv.x", 65_530)] {
         let mut create = request(DifRole::Create, "net", &[over], "net.host");
         create.config = Some(json!({"policies": {"sdu-protection": {"name": "crc32"}}}));
         make(&pair.host, &create);
         enrolled(&pair.host, "net.host");
-        assert_eq!(max_pdu(&pair.host, "net"), most, "{over}");
+        assert_eq!(max_pdu(&pair.host, "net"), expected, "{over}");
         make(
             &pair.guest,
             &request(DifRole::Join, "net", &[over], "net.guest"),

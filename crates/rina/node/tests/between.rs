@@ -31,8 +31,8 @@ struct Doings {
 
 /// Two nodes that are connected only through the attacker.
 struct Between {
-    here: House,
-    there: House,
+    near: House,
+    far: House,
     doings: Arc<Doings>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -99,8 +99,8 @@ impl Between {
             std::thread::spawn(move || carry(&doings, &doors[from], &doors[into], own[into]))
         });
         Between {
-            here: house(0),
-            there: house(1),
+            near: house(0),
+            far: house(1),
             doings,
             threads: threads.into(),
         }
@@ -115,8 +115,8 @@ impl Between {
             Some(format!("password:{}", path.display()))
         };
         let sides = [
-            (&between.here, DifRole::Create, "net.here", config),
-            (&between.there, DifRole::Join, "net.there", Value::Null),
+            (&between.near, DifRole::Create, "net.here", config),
+            (&between.far, DifRole::Join, "net.there", Value::Null),
         ];
         for (house, role, own, config) in sides {
             let value = json!({
@@ -130,18 +130,18 @@ impl Between {
         between
     }
 
-    /// A reliable flow from `there` to `here`.
+    /// A reliable flow from `far` to `near`.
     fn flow(&self) -> (Conn, Taken, Taken) {
-        let server = self.here.conn();
+        let server = self.near.conn();
         server.register("sink", Some("net")).unwrap();
         eventually("the name is known", || {
-            let difs = self.there.control().difs().unwrap();
+            let difs = self.far.control().difs().unwrap();
             let net = difs.into_iter().find(|found| found.name == dif("net"));
             net.is_some_and(|net| net.names.contains(&app("sink")))
         });
-        routed(&self.there, "net", "net.here");
-        routed(&self.here, "net", "net.there");
-        let caller = self.there.conn();
+        routed(&self.far, "net", "net.here");
+        routed(&self.near, "net", "net.there");
+        let caller = self.far.conn();
         caller.ask_with("sink", Some("net"), FlowSpec::reliable(), Mode::Ring);
         server.accept(server.flow_request().request, Mode::Ring);
         let theirs = server.flow();
@@ -207,7 +207,7 @@ fn replays_and_forgeries_are_counted_and_disturb_nothing() {
     let between = Between::with_dif("replay", config, Some("open sesame"));
     let (_server, mut theirs, mut mine) = between.flow();
     all_arrive(&mut mine, &mut theirs, 0..500);
-    assert_eq!(count(&between.here, "dropped-protection-replayed"), 0);
+    assert_eq!(count(&between.near, "dropped-protection-replayed"), 0);
     for (doing, done, reason, from) in [
         (
             &between.doings.repeats,
@@ -230,7 +230,7 @@ fn replays_and_forgeries_are_counted_and_disturb_nothing() {
         let counter = format!("dropped-{reason}");
         // A socket that is full drops some datagrams before they are checked.
         eventually_or("nearly all of them are counted", || {
-            let counted = count(&between.here, &counter) + count(&between.there, &counter);
+            let counted = count(&between.near, &counter) + count(&between.far, &counter);
             let done = done.load(Relaxed);
             if counted <= done && counted * 10 >= done * 9 {
                 Ok(())
@@ -238,10 +238,10 @@ fn replays_and_forgeries_are_counted_and_disturb_nothing() {
                 Err(format!("{counted} of {done} as {reason}"))
             }
         });
-        assert_eq!(notices(&between.here, reason), 1, "{reason}");
-        assert!(notices(&between.there, reason) <= 1, "{reason}");
+        assert_eq!(notices(&between.near, reason), 1, "{reason}");
+        assert!(notices(&between.far, reason) <= 1, "{reason}");
     }
-    let info = member(&between.here, "net.here");
+    let info = member(&between.near, "net.here");
     assert_eq!(info.neighbours, [app("net.there")]);
     // The other direction works as well.
     theirs.send(b"thanks");
@@ -259,7 +259,7 @@ fn a_flow_survives_a_cut_of_its_path() {
     for n in 200..220 {
         mine.send_patiently(&sdu(n));
     }
-    for (house, own) in [(&between.here, "net.here"), (&between.there, "net.there")] {
+    for (house, own) in [(&between.near, "net.here"), (&between.far, "net.there")] {
         eventually("the neighbour is missed", || {
             member(house, own).neighbours.is_empty()
         });
@@ -270,8 +270,8 @@ fn a_flow_survives_a_cut_of_its_path() {
     }
     all_arrive(&mut mine, &mut theirs, 220..400);
     for (house, own, other) in [
-        (&between.here, "net.here", "net.there"),
-        (&between.there, "net.there", "net.here"),
+        (&between.near, "net.here", "net.there"),
+        (&between.far, "net.there", "net.here"),
     ] {
         eventually_or(&format!("{own} has {other}"), || {
             let found = member(house, own).neighbours;

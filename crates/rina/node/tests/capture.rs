@@ -125,7 +125,7 @@ fn pdus_and_vmpi_records_are_captured_both_ways() {
     let pdus = packets(host, net, LinkType::PDU, |pdus| {
         let is = |direction, text: &[u8]| {
             let mut all = pdus.iter();
-            all.any(|(way, pdu, _)| *way == direction && ends_with(pdu, text))
+            all.any(|(of_pdu, pdu, _)| *of_pdu == direction && ends_with(pdu, text))
         };
         is(Direction::In, b"words to be captured") && is(Direction::Out, b"and their answer")
     });
@@ -140,8 +140,8 @@ fn pdus_and_vmpi_records_are_captured_both_ways() {
         (pdu.len(), pdu.len())
     );
     // Before the guest had the DIF's configuration, it used the format of PDUs between neighbours.
-    let (way, first, _) = &pdus[0];
-    assert_eq!(*way, Direction::In);
+    let (direction, first, _) = &pdus[0];
+    assert_eq!(*direction, Direction::In);
     let greeting = Syntax::default().decode(first, first.len()).unwrap();
     assert_eq!(
         (greeting.pci.kind, greeting.hop_limit),
@@ -157,10 +157,14 @@ fn pdus_and_vmpi_records_are_captured_both_ways() {
             .then(|| Control::decode(&record[4..]));
         matches!(control, Some(Ok(Control::Allocate { destination, .. })) if destination == "net")
     };
-    assert!(records.iter().any(|(way, record, _)| {
-        *way == Direction::In && record.len() <= 64 && is_of_flow(record)
+    assert!(records.iter().any(|(direction, record, _)| {
+        *direction == Direction::In && record.len() <= 64 && is_of_flow(record)
     }));
-    assert!(records.iter().any(|(way, ..)| *way == Direction::Out));
+    assert!(
+        records
+            .iter()
+            .any(|(direction, ..)| *direction == Direction::Out)
+    );
     assert!(records.iter().all(|(_, record, _)| record.len() <= 64));
     assert!(records.iter().any(|(_, _, original)| *original > 64));
 

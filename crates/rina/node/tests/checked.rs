@@ -197,7 +197,7 @@ fn what_a_start_would_refuse_is_refused_before() {
     let udp = |name: &str, more: &str| {
         format!("[[ipcp]]\nname = \"{name}\"\ntype = \"udp\"\ndif = \"d\"\n{more}\n")
     };
-    for (text, said) in [
+    for (text, message) in [
         (
             udp("a", "sdu_max = 63"),
             "line 1: IPCP a: the longest SDU is set to 63 bytes; over UDP it must be 64 to",
@@ -237,7 +237,7 @@ fn what_a_start_would_refuse_is_refused_before() {
         ),
     ] {
         let refused = refusal(&text);
-        let said = format!("configuration node.toml: {said}");
-        assert!(refused.starts_with(&said), "{text}\n{refused}");
+        let message = format!("configuration node.toml: {message}");
+        assert!(refused.starts_with(&message), "{text}\n{refused}");
     }
 }

@@ -393,7 +393,7 @@ fn an_expelled_member_leaves_and_is_not_admitted_again() {
 }
 
 #[test]
-fn members_of_a_configuration_join_once_a_member_is_there() {
+fn configured_members_join_once_another_member_exists() {
     let house = House::new(
         "config-dif",
         "[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"local\"]\nipcp = \"one\"\n\

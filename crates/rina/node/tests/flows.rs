@@ -59,10 +59,10 @@ fn many(count: usize) {
         server.accept(server.flow_request().request, Mode::Socket);
         flows.push((server.flow(), caller.flow()));
     }
-    let took = start.elapsed();
+    let elapsed = start.elapsed();
     println!(
         "{count} flows at once: {:.0} allocations/s, {} bytes of both nodes and applications a flow",
-        count as f64 / took.as_secs_f64(),
+        count as f64 / elapsed.as_secs_f64(),
         (resident().saturating_sub(before)) / count as u64
     );
     let info = pair.host.control().node().unwrap();

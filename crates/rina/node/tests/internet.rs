@@ -80,14 +80,14 @@ fn a_link_over_ip_is_up_with_its_peers() {
         let mut up = events
             .iter()
             .filter(|event| event.kind == EventKind::LinkUp && event.subject == "e");
-        let said = &up.next().unwrap().detail;
+        let detail = &up.next().unwrap().detail;
         let ipcps = a.control().ipcps().unwrap();
         let shown = ipcps.iter().find(|ipcp| ipcp.name.as_str() == "e");
         let peer = shown.unwrap().peer.clone().unwrap();
         assert!(peer.starts_with("echo at 127."), "{peer}");
         assert!(
-            said.starts_with(&format!("peer {peer}; listens at 127.")),
-            "{said}"
+            detail.starts_with(&format!("peer {peer}; listens at 127.")),
+            "{detail}"
         );
     }
 }

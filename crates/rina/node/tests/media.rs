@@ -16,8 +16,8 @@ use crate::support::*;
 
 /// Two systems that are both in the DIF `base`. For a shim within one system, both are the same.
 struct Place<'a> {
-    here: &'a House,
-    there: &'a House,
+    near: &'a House,
+    far: &'a House,
     base: &'static str,
 }
 
@@ -36,19 +36,15 @@ impl Place<'_> {
             serde_json::from_value(value).unwrap()
         };
         let first = request(DifRole::Create, &members[0], config);
-        self.here.control().create_dif(&first).unwrap();
-        enrolled(self.here, &members[0]);
+        self.near.control().create_dif(&first).unwrap();
+        enrolled(self.near, &members[0]);
         let second = request(DifRole::Join, &members[1], Value::Null);
-        self.there.control().create_dif(&second).unwrap();
-        enrolled(self.there, &members[1]);
+        self.far.control().create_dif(&second).unwrap();
+        enrolled(self.far, &members[1]);
     }
 
     fn width(&self, name: &str, field: &str) -> u64 {
-        let objects = self
-            .there
-            .control()
-            .rib(Some(name), None, "/dif", 0)
-            .unwrap();
+        let objects = self.far.control().rib(Some(name), None, "/dif", 0).unwrap();
         objects[0].fields[field].as_u64().unwrap()
     }
 
@@ -72,15 +68,15 @@ impl Place<'_> {
     /// must be a new name: a name registered before stays known until the other side learns of its
     /// end.
     fn carries(&self, name: &str, sink: &str, spec: FlowSpec) {
-        let server = self.here.conn();
+        let server = self.near.conn();
         server.register(sink, Some(name)).unwrap();
         eventually("the name is known", || {
-            let difs = self.there.control().difs().unwrap();
+            let difs = self.far.control().difs().unwrap();
             let found = difs.iter().find(|found| found.name == dif(name));
             found.is_some_and(|found| found.names.contains(&app(sink)))
         });
-        routed(self.there, name, &format!("{name}.here"));
-        let caller = self.there.conn();
+        routed(self.far, name, &format!("{name}.here"));
+        let caller = self.far.conn();
         caller.ask_with(sink, Some(name), spec, Mode::Ring);
         let asked = server.flow_request_of(&caller);
         server.accept(asked.request, Mode::Ring);
@@ -135,8 +131,8 @@ const PIECE: usize = 8_000;
 fn two_difs_over_the_loopback_shim() {
     let house = House::new("media-lo", "");
     let place = Place {
-        here: &house,
-        there: &house,
+        near: &house,
+        far: &house,
         base: "local",
     };
     place.two_levels();
@@ -146,8 +142,8 @@ fn two_difs_over_the_loopback_shim() {
 fn two_difs_over_the_shim_for_hypervisors() {
     let pair = Pair::new("media-hv", "");
     let place = Place {
-        here: &pair.host,
-        there: &pair.guest,
+        near: &pair.host,
+        far: &pair.guest,
         base: "hv.x",
     };
     place.two_levels();
@@ -167,16 +163,16 @@ fn two_difs_over_virtqueues_without_a_vm() {
          socket = {socket:?}\n"
     );
     // The connecting node may start first.
-    let there = House::new("media-queues-guest", &guest);
-    let here = House::new("media-queues-host", &host);
-    up(&here);
-    up(&there);
-    let port = here.control().vm("c").unwrap();
+    let far = House::new("media-queues-guest", &guest);
+    let near = House::new("media-queues-host", &host);
+    up(&near);
+    up(&far);
+    let port = near.control().vm("c").unwrap();
     assert_eq!(port.listen_socket.as_deref(), Some(&*socket));
     assert_eq!(port.qemu_args, [""; 0]);
     let place = Place {
-        here: &here,
-        there: &there,
+        near: &near,
+        far: &far,
         base: "hv.x",
     };
     place.two_levels();
@@ -194,20 +190,23 @@ fn sockets_of_the_vmpi_are_for_virtqueues_alone() {
         let create = serde_json::from_value(value).unwrap();
         house.control().create_vm(&create).unwrap_err().to_string()
     };
-    let said = refusal(json!({ "vmpi": "ivshmem" }));
+    let message = refusal(json!({ "vmpi": "ivshmem" }));
     assert!(
-        said.contains("`socket` belongs to `vmpi = \"virtqueue\"`"),
-        "{said}"
+        message.contains("`socket` belongs to `vmpi = \"virtqueue\"`"),
+        "{message}"
     );
-    let said = refusal(json!({ "vmpi": "virtqueue" }));
-    assert!(said.contains("/nowhere/c"), "{said}");
+    let message = refusal(json!({ "vmpi": "virtqueue" }));
+    assert!(message.contains("/nowhere/c"), "{message}");
     let both = json!({
         "name": "hv0", "type": "hv", "dif": "x", "side": "guest",
         "pci": "0000:00:04.0", "socket": "/nowhere/c",
     });
     let both = serde_json::from_value(both).unwrap();
-    let said = house.control().create_ipcp(&both).unwrap_err().to_string();
-    assert!(said.contains("`pci` and `socket` are both given"), "{said}");
+    let message = house.control().create_ipcp(&both).unwrap_err().to_string();
+    assert!(
+        message.contains("`pci` and `socket` are both given"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -221,7 +220,7 @@ fn two_difs_over_tcp() {
 }
 
 fn over_ip(kind: &str, keys: &str, node: &str) {
-    let [here, there] = addresses();
+    let [near, far] = addresses();
     let house = |side: &str, own: SocketAddr, peers: &[&str], other: SocketAddr| {
         let peer = |name: &&str| format!("{{ name = \"{name}\", address = \"{other}\" }}");
         let peers: Vec<String> = peers.iter().map(peer).collect();
@@ -233,15 +232,12 @@ fn over_ip(kind: &str, keys: &str, node: &str) {
         House::new(&format!("media-{kind}{}-{side}", node.len()), &toml)
     };
     let names = ["lower", "lower.here", "lower.there"];
-    let (a, b) = (
-        house("a", here, &names, there),
-        house("b", there, &names, here),
-    );
+    let (a, b) = (house("a", near, &names, far), house("b", far, &names, near));
     up(&a);
     up(&b);
     let place = Place {
-        here: &a,
-        there: &b,
+        near: &a,
+        far: &b,
         base: "inet",
     };
     place.two_levels();
@@ -256,8 +252,8 @@ const ACROSS: &str = "node.workers = 2\n\
 fn two_difs_across_workers_over_the_shim_for_hypervisors() {
     let pair = Pair::new("media-workers", ACROSS);
     let place = Place {
-        here: &pair.host,
-        there: &pair.guest,
+        near: &pair.host,
+        far: &pair.guest,
         base: "hv.x",
     };
     place.two_levels();
@@ -271,8 +267,8 @@ fn two_difs_whose_members_in_one_system_are_on_two_workers() {
         \"upper.here\" = 1, \"upper.there\" = 0 }\n";
     let house = House::new("media-one-workers", placement);
     let place = Place {
-        here: &house,
-        there: &house,
+        near: &house,
+        far: &house,
         base: "local",
     };
     place.two_levels();
@@ -328,8 +324,8 @@ fn over_ethernet(name: &'static str, keys: &str) {
     up(&b);
     let base = if keys.contains("lan") { "lan" } else { "10" };
     let place = Place {
-        here: &a,
-        there: &b,
+        near: &a,
+        far: &b,
         base,
     };
     place.two_levels();

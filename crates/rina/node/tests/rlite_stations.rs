@@ -304,7 +304,7 @@ fn an_arp_request_replaces_the_flow_of_an_unnamed_station() {
 }
 
 #[test]
-fn a_flow_that_was_guessed_gives_way_to_an_ipcp() {
+fn a_guessed_flow_is_replaced_by_the_flow_of_an_ipcp() {
     let Some(mut wire) = Wire::new("rst-5") else {
         return;
     };

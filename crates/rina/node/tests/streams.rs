@@ -55,9 +55,12 @@ fn bytes_pass_both_ways_at_once_unharmed() {
     let bytes = 64 << 20;
     for net in Net::all("bulk") {
         let [caller, server] = net.stream([Attach::Unix, Attach::Tcp]);
-        let (there, back) = (content(bytes, 1), content(bytes, 2));
+        let (request, response) = (content(bytes, 1), content(bytes, 2));
         thread::scope(|scope| {
-            for (end, sent, expected) in [(&caller, &there, &back), (&server, &back, &there)] {
+            for (end, sent, expected) in [
+                (&caller, &request, &response),
+                (&server, &response, &request),
+            ] {
                 scope.spawn(move || {
                     end.write_all(sent);
                     end.shutdown(Shutdown::Write);
@@ -233,7 +236,7 @@ fn an_application_that_reads_no_more_may_still_write() {
 }
 
 #[test]
-fn flow_over_a_normal_dif_ends_without_remains() {
+fn ended_flow_over_a_normal_dif_leaves_no_state() {
     let net = Net::dif("many");
     for round in 0..30 {
         let [caller, server] = net.stream([Attach::Nothing, Attach::Nothing]);

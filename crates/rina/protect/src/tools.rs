@@ -4,7 +4,7 @@ mod error;
 
 use std::sync::Arc;
 
-use carina_ipcp::security::{Authenticator, Judge, PolicyRow, SduProtection, Toolbox};
+use carina_ipcp::security::{Authenticator, ParamsCheck, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{Cause, PolicySpec};
 
 use crate::auth::{AuthError, Ed25519, Nobody, Password, Stretched, XorPassword};
@@ -199,7 +199,7 @@ impl Toolbox for Tools {
         rows(AUTHENTICATION).chain(rows(PROTECTION)).collect()
     }
 
-    fn judge(&self) -> Judge {
+    fn params_check(&self) -> ParamsCheck {
         |component, spec| check_policy(component, spec).map_err(Cause::new)
     }
 }

@@ -93,10 +93,7 @@ impl Graph {
             return None;
         }
         let (a, b) = (self.number(a), self.number(b));
-        for (from, to, costs) in [
-            (a, b, costs),
-            (b, a, costs.map(|(there, back)| (back, there))),
-        ] {
+        for (from, to, costs) in [(a, b, costs), (b, a, costs.map(|(out, back)| (back, out)))] {
             let edges = &mut self.nodes[from as usize].edges;
             edges.retain(|edge| edge.to != to);
             edges.extend(costs.map(|(out, back)| Edge { to, out, back }));

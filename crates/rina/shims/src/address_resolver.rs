@@ -122,9 +122,9 @@ impl Worker {
     }
 
     fn name_of(&self, ip: IpAddr) -> AppName {
-        let is_there =
+        let is_at_ip =
             |host: &str| address_of_host(host, self.port).is_ok_and(|address| address.ip() == ip);
-        let row = self.table.iter().find(|(_, host)| is_there(host));
+        let row = self.table.iter().find(|(_, host)| is_at_ip(host));
         row.map(|(name, _)| name.clone())
             .or_else(|| AppName::new(host_of_address(ip)?).ok())
             .unwrap_or_else(|| AppName::new(ip.to_string()).expect("digits, dots and colons"))

@@ -32,12 +32,12 @@ pub enum ShimError {
         min: usize,
     },
     /// The port of a graph does not support an MTU of this size.
-    #[error("the MTU of the port is {mtu}; at most {most} is possible")]
+    #[error("the MTU of the port is {mtu}; at most {mtu_max} is possible")]
     PortMtu {
         /// The requested MTU in bytes.
         mtu: usize,
         /// The largest possible MTU in bytes.
-        most: usize,
+        mtu_max: usize,
     },
     /// The port of a graph cannot be created.
     #[error(transparent)]

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_refused_until_the_peer_is_there_and_has_the_name() {
+    fn a_call_needs_an_attached_peer_that_has_the_name() {
         let mut shim = HvShim::new(IpcpId(2), Mailbox::new().unwrap());
         let call = FlowRequest {
             port: PortId(1),

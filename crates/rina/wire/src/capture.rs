@@ -47,13 +47,13 @@ impl Reader {
 
     /// Adds the next bytes of the file; [`Reader::poll`] then returns the items in them.
     pub fn feed(&mut self, mut bytes: &[u8]) {
-        if let Kind::Unknown(magic, there) = &mut self.kind {
-            while let (true, Some((byte, rest))) = (*there < 4, bytes.split_first()) {
-                magic[*there] = *byte;
-                *there += 1;
+        if let Kind::Unknown(magic, length) = &mut self.kind {
+            while let (true, Some((byte, rest))) = (*length < 4, bytes.split_first()) {
+                magic[*length] = *byte;
+                *length += 1;
                 bytes = rest;
             }
-            if *there < 4 {
+            if *length < 4 {
                 return;
             }
             let magic = *magic;
@@ -91,7 +91,7 @@ impl Reader {
     pub fn end(&self) -> Result<(), CaptureError> {
         let (is_at_end, rest) = match &self.kind {
             Kind::Unknown(_, 0) => return Err(CaptureError::Empty),
-            Kind::Unknown(_, there) => (false, *there),
+            Kind::Unknown(_, length) => (false, *length),
             Kind::Pcap(reader) => (reader.is_at_end(), reader.rest()),
             Kind::Pcapng(reader) => (reader.is_at_end(), reader.rest()),
         };

@@ -42,7 +42,7 @@ pub struct Upper {
     pub end: usize,
     /// The boundary after the headers that nodes on the path read: after the last header of
     /// hop-by-hop options, routing or fragment. (RFC 8200 §4.5, RFC 4303 §3.1.1)
-    pub on_the_way: Boundary,
+    pub path_boundary: Boundary,
     /// Contents of the last fragment header that was read, if there is one.
     pub part: Option<Part>,
 }
@@ -138,7 +138,7 @@ struct Extension<'a> {
 struct Walk<'a> {
     packet: &'a [u8],
     place: Boundary,
-    on_the_way: Boundary,
+    path_boundary: Boundary,
     part: Option<Part>,
     count: usize,
     /// Whether hop-by-hop options may still follow.
@@ -156,7 +156,7 @@ impl<'a> Walk<'a> {
         (header[0] >> 4 == 6).then_some(Walk {
             packet,
             place,
-            on_the_way: place,
+            path_boundary: place,
             part: None,
             count: 0,
             is_first: true,
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
             self.part = Some(Part::decode(head));
         }
         if kind != DESTINATION_OPTIONS {
-            self.on_the_way = self.place;
+            self.path_boundary = self.place;
         }
         Ok(Some(Extension { kind, at, bytes }))
     }
@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
             named_at: place.named_at,
             start: place.at.min(self.packet.len()),
             end: self.packet.len(),
-            on_the_way: self.on_the_way,
+            path_boundary: self.path_boundary,
             part: self.part,
         }
     }
@@ -236,14 +236,14 @@ impl Upper {
     pub fn of_all(packet: &[u8]) -> Result<Upper, Ipv6Error> {
         let walk = Walk::of(packet).ok_or(Ipv6Error::Malformed)?;
         match walk.place.next {
-            HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS => Upper::judged(walk),
+            HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS => Upper::checked(walk),
             _ => Ok(walk.upper(walk.place)),
         }
     }
 
-    fn judged(mut walk: Walk<'_>) -> Result<Upper, Ipv6Error> {
+    fn checked(mut walk: Walk<'_>) -> Result<Upper, Ipv6Error> {
         loop {
-            let (place, on_the_way) = (walk.place, walk.on_the_way);
+            let (place, path_boundary) = (walk.place, walk.path_boundary);
             let Some(header) = walk.next()? else {
                 return Ok(walk.upper(place));
             };
@@ -251,7 +251,7 @@ impl Upper {
                 (FRAGMENT, Some(part)) if !part.is_whole() => {
                     let upper = walk.upper(place);
                     return Ok(Upper {
-                        on_the_way,
+                        path_boundary,
                         ..upper
                     });
                 }
@@ -275,8 +275,8 @@ impl Upper {
     pub fn seen(packet: &[u8]) -> Option<Upper> {
         let header = packet.first_chunk::<IPV6_BYTES>()?;
         let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-        let there = packet.len().min(IPV6_BYTES + length);
-        let mut walk = Walk::of(&packet[..there])?;
+        let captured = packet.len().min(IPV6_BYTES + length);
+        let mut walk = Walk::of(&packet[..captured])?;
         loop {
             let is_cut = match walk.next() {
                 Ok(Some(_)) => walk.part.is_some_and(|part| part.offset > 0),
@@ -395,7 +395,7 @@ mod tests {
             named_at: 56,
             at: 64,
         };
-        assert_eq!((upper.on_the_way, upper.start), (expected, 80));
+        assert_eq!((upper.path_boundary, upper.start), (expected, 80));
         let upper = Upper::of(&packet[..]).unwrap();
         assert_eq!(upper.part, None);
     }
@@ -411,14 +411,14 @@ mod tests {
         let first = packet(&[(60, LIMIT), (44, &part(1)), (60, LIMIT)]);
         let upper = Upper::of(&first).unwrap();
         assert_eq!((upper.protocol, upper.named_at, upper.start), (44, 40, 48));
-        assert_eq!(upper.on_the_way.at, 40);
-        let its = Part {
+        assert_eq!(upper.path_boundary.at, 40);
+        let expected = Part {
             offset: 0,
             has_more: true,
             id: 9,
             next: 60,
         };
-        assert_eq!(upper.part, Some(its));
+        assert_eq!(upper.part, Some(expected));
         let seen = Upper::seen(&first).unwrap();
         assert_eq!((seen.protocol, seen.start), (17, 64));
         let later = packet(&[(60, LIMIT), (44, &part(8))]);
@@ -429,8 +429,8 @@ mod tests {
 
     #[test]
     fn headers_are_counted_and_bounded() {
-        let most = [(60, LIMIT); EXTENSIONS_MAX];
-        assert_eq!(Upper::of(&packet(&most)).unwrap().protocol, 17);
+        let headers = [(60, LIMIT); EXTENSIONS_MAX];
+        assert_eq!(Upper::of(&packet(&headers)).unwrap().protocol, 17);
         let more = packet(&[(60, LIMIT); EXTENSIONS_MAX + 1]);
         assert_eq!(Upper::of(&more), Err(Ipv6Error::TooMany));
         let seen = Upper::seen(&more).unwrap();
@@ -478,7 +478,7 @@ mod tests {
                 wrong[at] = value;
                 if let Ok(upper) = Upper::of(&wrong) {
                     assert!(upper.start <= upper.end && upper.end <= wrong.len());
-                    assert!(upper.on_the_way.at <= upper.start);
+                    assert!(upper.path_boundary.at <= upper.start);
                 }
             }
         }

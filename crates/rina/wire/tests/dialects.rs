@@ -69,11 +69,12 @@ fn the_examples_of_the_documentation_are_written_the_same() {
                 _ => PduType::Control,
             };
             assert_eq!(header.pci.kind, expected);
-            let said = control.map(|said| (said.ack.is_some(), said.window.is_some()));
+            let has_parts =
+                control.map(|control| (control.ack.is_some(), control.window.is_some()));
             match kind {
-                "window" => assert_eq!(said, Some((false, true))),
-                "acknowledgement-and-window" => assert_eq!(said, Some((true, true))),
-                _ => assert_eq!(said, None),
+                "window" => assert_eq!(has_parts, Some((false, true))),
+                "acknowledgement-and-window" => assert_eq!(has_parts, Some((true, true))),
+                _ => assert_eq!(has_parts, None),
             }
             count += 1;
         }
@@ -458,10 +459,10 @@ proptest! {
         };
         let mut out = [0; PCI_BYTES_MAX];
         let length = syntax.encode(&pci, Some(&control), 0, 64, &mut out).expect("fits");
-        let (header, said) = decode(syntax, &out[..length], length).expect("a PDU");
+        let (header, decoded) = decode(syntax, &out[..length], length).expect("a PDU");
         prop_assert_eq!(header.pci, pci);
         prop_assert_eq!(header.pdu_bytes, length);
-        prop_assert_eq!(said, Some(control));
+        prop_assert_eq!(decoded, Some(control));
     }
 
     #[test]
@@ -483,7 +484,7 @@ proptest! {
             prop_assert!(header.header_bytes <= header.pdu_bytes);
             prop_assert!(header.pdu_bytes <= pdu.len());
             // Decoded types that this encoder never writes are encoded as other types.
-            if control.is_none_or(|said| said.ack.is_some() || said.window.is_some()) {
+            if control.is_none_or(|control| control.ack.is_some() || control.window.is_some()) {
                 let again = encode(syntax, &header, control.as_ref());
                 let shown = decode(syntax, &again, header.pdu_bytes.max(again.len()));
                 prop_assert_eq!(shown.map(|(header, _)| header.pci), Ok(header.pci));

@@ -75,9 +75,9 @@ fn check(
     pdu.extend_from_slice(user);
     assert_eq!(pdu, expected, "{name}");
 
-    let (decoded, said) = decode(syntax, &pdu, pdu.len() + 20).expect(name);
+    let (decoded, decoded_control) = decode(syntax, &pdu, pdu.len() + 20).expect(name);
     assert_eq!(decoded.pci, pci, "{name}");
-    assert_eq!(said, control, "{name}");
+    assert_eq!(decoded_control, control, "{name}");
     assert_eq!(decoded.hop_limit, hop_limit);
     assert_eq!(decoded.pdu_bytes, pdu.len());
     if control.is_none() {
@@ -142,7 +142,7 @@ fn control_and_rendezvous_are_as_documented() {
         delay_us: 250,
         ecn_marks: 1,
     };
-    let said = |seq, last_seq, ack, window| Control {
+    let control_of = |seq, last_seq, ack, window| Control {
         seq,
         last_seq,
         ack,
@@ -152,10 +152,15 @@ fn control_and_rendezvous_are_as_documented() {
         "acknowledgement",
         PduType::Control,
         3,
-        said(1, 0, Some(ack), None),
+        control_of(1, 0, Some(ack), None),
     );
     let open = window(10, 74, 5, 69);
-    control("window", PduType::Control, 2, said(2, 1, None, Some(open)));
+    control(
+        "window",
+        PduType::Control,
+        2,
+        control_of(2, 1, None, Some(open)),
+    );
     let ack = Ack {
         next: 11,
         cause: 10,
@@ -170,14 +175,14 @@ fn control_and_rendezvous_are_as_documented() {
         "acknowledgement-and-window",
         PduType::Control,
         3,
-        said(3, 1, Some(ack), Some(paced)),
+        control_of(3, 1, Some(ack), Some(paced)),
     );
     let closed = window(0, 64, 73, 73);
     control(
         "rendezvous",
         PduType::Rendezvous,
         3,
-        said(4, 3, None, Some(closed)),
+        control_of(4, 3, None, Some(closed)),
     );
 }
 
@@ -367,9 +372,9 @@ proptest! {
         let mut out = [0; PCI_BYTES_MAX];
         let header = syntax.encode(&pci, control.as_ref(), user, hop_limit, &mut out).unwrap();
         let present = header + user + padding;
-        let (decoded, said) = decode(syntax, &out[..header], present).unwrap();
+        let (decoded, decoded_control) = decode(syntax, &out[..header], present).unwrap();
         prop_assert_eq!(decoded.pci, pci);
-        prop_assert_eq!(said, control);
+        prop_assert_eq!(decoded_control, control);
         prop_assert_eq!(decoded.hop_limit, hop_limit);
         prop_assert_eq!(decoded.pdu_bytes, header + user);
         prop_assert!(is_control || decoded.header_bytes == header);
@@ -395,14 +400,14 @@ proptest! {
         for (at, byte) in flips {
             bytes[at.index(header)] ^= byte;
         }
-        if let Ok((decoded, said)) = decode(syntax, &bytes[..header], usize::MAX) {
+        if let Ok((decoded, control)) = decode(syntax, &bytes[..header], usize::MAX) {
             let mut again = [0; PCI_BYTES_MAX];
-            let user = match said {
+            let user = match control {
                 None => decoded.pdu_bytes - decoded.header_bytes,
                 Some(_) => 0,
             };
             let length = syntax
-                .encode(&decoded.pci, said.as_ref(), user, decoded.hop_limit, &mut again)
+                .encode(&decoded.pci, control.as_ref(), user, decoded.hop_limit, &mut again)
                 .unwrap();
             prop_assert_eq!(&again[..length], &bytes[..length]);
         }

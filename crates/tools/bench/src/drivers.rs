@@ -27,7 +27,7 @@ use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use self::site::Site;
 use crate::Options;
 use crate::error::Result;
-use crate::rate::judge;
+use crate::rate::compare_with_bars;
 
 /// A case: its name in the results, the card, and the direction of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,9 @@ pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Resu
     let (rows, factors) = (samples.rows(), samples.factors());
     let mut notes = site.notes();
     notes.extend(NOTES.map(str::to_owned));
-    notes.extend(judge(&factors, PEER, Metric::Mpps, |_| Some(BAR)));
+    notes.extend(compare_with_bars(&factors, PEER, Metric::Mpps, |_| {
+        Some(BAR)
+    }));
     Ok(Results {
         bench: "drivers".to_owned(),
         machine: machine(),

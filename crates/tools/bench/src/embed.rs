@@ -115,7 +115,7 @@ pub fn run(options: &EmbedOptions) -> Result<Results> {
         factors: Vec::new(),
         failures: Vec::new(),
     };
-    results.notes.extend(judged(options, &results));
+    results.notes.extend(bar_notes(options, &results));
     Ok(results)
 }
 
@@ -171,7 +171,7 @@ fn notes() -> Vec<String> {
 }
 
 /// Compares the measured values with the published ones, and Carina's with the required ones.
-fn judged(options: &EmbedOptions, results: &Results) -> Vec<String> {
+fn bar_notes(options: &EmbedOptions, results: &Results) -> Vec<String> {
     let mut lines = Vec::new();
     for (at, (topology, eta)) in DEFAULTS.iter().enumerate() {
         let setting = options.settings.iter().find(|setting| {
@@ -189,17 +189,17 @@ fn judged(options: &EmbedOptions, results: &Results) -> Vec<String> {
             lines.push(match system.measure {
                 Some(_) => {
                     let is_near = (mean - wanted).abs() <= NEAR;
-                    let judged = if is_near { "within" } else { "NOT within" };
+                    let verdict = if is_near { "within" } else { "NOT within" };
                     let name = format!("{name}: acceptance of {}", system.name);
-                    format!("{name} {mean:.1} %, published {wanted} %: {judged} {NEAR} points")
+                    format!("{name} {mean:.1} %, published {wanted} %: {verdict} {NEAR} points")
                 }
                 None => {
-                    let judged = if mean >= wanted {
+                    let verdict = if mean >= wanted {
                         "holds"
                     } else {
                         "DOES NOT HOLD"
                     };
-                    format!("{name}: acceptance of {OURS} {mean:.1} %, bar {wanted} %: {judged}")
+                    format!("{name}: acceptance of {OURS} {mean:.1} %, bar {wanted} %: {verdict}")
                 }
             });
         }

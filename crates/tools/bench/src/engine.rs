@@ -39,8 +39,8 @@ pub use self::services::Service;
 use crate::Options;
 use crate::error::{Error, Result};
 use crate::failures::Failures;
-use crate::rate::{Rate, judge};
-use crate::testpmd::{NOT_THERE, Testpmd};
+use crate::rate::{Rate, compare_with_bars};
+use crate::testpmd::{NOT_INSTALLED, Testpmd};
 
 /// A case: its name in the results, its chain of apps, and the required ratio to [`PEER`], if there
 /// is one.
@@ -151,7 +151,7 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     let mut notes = notes(bench.peer.cpu, bench.peer.main_cpu);
     notes.append(&mut bench.notes);
     let bar = |name: &str| CASES.iter().find(|case| case.name == name)?.bar;
-    notes.extend(judge(&factors, PEER, Metric::Mpps, bar));
+    notes.extend(compare_with_bars(&factors, PEER, Metric::Mpps, bar));
     notes.extend(bench.compare());
     Ok(Results {
         bench: "engine".to_owned(),
@@ -204,11 +204,11 @@ impl Bench<'_> {
             Chain::Workers(..) => workers::measure(case.chain, size as usize, cpus, time_ns),
             chain => graphs::measure(chain, size as usize, cpus[0], time_ns),
         }?;
-        if Testpmd::is_there() {
+        if Testpmd::is_installed() {
             let theirs = self.peer.measure(size, time_ns)?;
             self.add(case, size, PEER, theirs);
         } else {
-            self.note(format!("{PEER} was not measured: {NOT_THERE}"))
+            self.note(format!("{PEER} was not measured: {NOT_INSTALLED}"))
         }
         self.add(case, size, OURS, ours);
         self.ours.push((case, size, ours.mpps));

@@ -28,7 +28,7 @@ use self::over_dif::TwoHosts;
 use self::veths::Veths;
 use crate::Options;
 use crate::error::{Attempt, Error, Result};
-use crate::rate::{Rate, judge};
+use crate::rate::{Rate, compare_with_bars};
 
 /// A case: a number of flows at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub const SIZES: [u64; 2] = [64, 1500];
 
 /// The system that carries the flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Carrier {
     /// A graph of Carina that contains the sources and sinks.
     Graph,
     /// A graph of Carina that forwards between network interfaces of the kernel.
@@ -70,24 +70,24 @@ enum Way {
 }
 
 /// The systems in the order of the tables.
-const WAYS: [(&str, Way); 6] = [
-    (OURS, Way::Graph),
-    (ON_VETHS, Way::GraphOnVeths),
-    (OVER_DIF, Way::GraphOverDif),
-    ("bridge", Way::Bridge),
-    ("kernel-ipip", Way::Tunnel(kernel::Tunnel::Ipip)),
-    ("kernel-vxlan", Way::Tunnel(kernel::Tunnel::Vxlan)),
+const CARRIERS: [(&str, Carrier); 6] = [
+    (OURS, Carrier::Graph),
+    (ON_VETHS, Carrier::GraphOnVeths),
+    (OVER_DIF, Carrier::GraphOverDif),
+    ("bridge", Carrier::Bridge),
+    ("kernel-ipip", Carrier::Tunnel(kernel::Tunnel::Ipip)),
+    ("kernel-vxlan", Carrier::Tunnel(kernel::Tunnel::Vxlan)),
 ];
 
 const ON_VETHS: &str = "carina-veth";
 const OVER_DIF: &str = "carina-dif";
 
 /// The names of the systems in the order of the tables.
-pub const SYSTEMS: [&str; WAYS.len()] = {
-    let mut names = [""; WAYS.len()];
+pub const SYSTEMS: [&str; CARRIERS.len()] = {
+    let mut names = [""; CARRIERS.len()];
     let mut at = 0;
     while at < names.len() {
-        names[at] = WAYS[at].0;
+        names[at] = CARRIERS[at].0;
         at += 1;
     }
     names
@@ -128,14 +128,16 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     notes.append(&mut bench.notes);
     let carinas = [OURS, ON_VETHS, OVER_DIF];
     for peer in SYSTEMS.iter().filter(|it| !carinas.contains(*it)) {
-        notes.extend(judge(&factors, peer, Metric::Mpps, |_| Some(1.0)));
+        notes.extend(compare_with_bars(&factors, peer, Metric::Mpps, |_| {
+            Some(1.0)
+        }));
         for other in [ON_VETHS, OVER_DIF] {
             let of_other = bench.samples.factors_of(other);
-            let lines = judge(&of_other, peer, Metric::Mpps, |_| None);
+            let lines = compare_with_bars(&of_other, peer, Metric::Mpps, |_| None);
             notes.extend(lines.into_iter().map(|line| format!("{other}: {line}")));
         }
     }
-    notes.extend(judged(&rows));
+    notes.extend(bar_notes(&rows));
     Ok(Results {
         bench: "forward".to_owned(),
         machine: machine(),
@@ -165,17 +167,17 @@ struct Bench {
 impl Bench {
     /// Measures every system, one after the other.
     fn measure(&mut self, case: Case, size: usize) -> Result<()> {
-        for (system, way) in WAYS {
+        for (system, carrier) in CARRIERS {
             if self.missing.contains(&system) {
                 continue;
             }
-            let measured = match way {
-                Way::Graph => {
+            let measured = match carrier {
+                Carrier::Graph => {
                     graphs::measure(&Flows::by_table(case.flows, size), self.cpu, self.time_ns)
                         .map(Some)
                 }
-                Way::GraphOverDif => self.over_dif(case.flows, size).map(Some),
-                _ => self.on_veths(way, case.flows, size),
+                Carrier::GraphOverDif => self.over_dif(case.flows, size).map(Some),
+                _ => self.on_veths(carrier, case.flows, size),
             };
             let measured = measured.map_err(|error| error.in_case(system))?;
             let Some(rate) = measured else {
@@ -209,13 +211,13 @@ impl Bench {
     }
 
     /// Measures a system between veth pairs; `None` if the kernel does not support it.
-    fn on_veths(&self, way: Way, flows: usize, size: usize) -> Result<Option<Rate>> {
+    fn on_veths(&self, carrier: Carrier, flows: usize, size: usize) -> Result<Option<Rate>> {
         let veths = Veths::new(flows, self.cpu)?;
-        let carried = match way {
-            Way::Graph | Way::GraphOverDif => unreachable!("it needs none"),
-            Way::GraphOnVeths => Some(graphs::on_veths(&veths, self.cpu)?),
-            Way::Bridge => kernel::bridge(&veths)?.then_some(None),
-            Way::Tunnel(tunnel) => kernel::tunnel(&veths, tunnel)?.then_some(None),
+        let carried = match carrier {
+            Carrier::Graph | Carrier::GraphOverDif => unreachable!("it needs none"),
+            Carrier::GraphOnVeths => Some(graphs::on_veths(&veths, self.cpu)?),
+            Carrier::Bridge => kernel::bridge(&veths)?.then_some(None),
+            Carrier::Tunnel(tunnel) => kernel::tunnel(&veths, tunnel)?.then_some(None),
         };
         // The graph runs as long as this value exists, until the rate is known.
         carried
@@ -258,13 +260,13 @@ fn notes(cpu: usize, source_cpu: usize) -> Vec<String> {
 /// frames on eight processors.
 const PUBLISHED: f64 = 5.0;
 
-fn judged(rows: &[Row]) -> Option<String> {
+fn bar_notes(rows: &[Row]) -> Option<String> {
     let is_it = |row: &&Row| {
         (row.case.as_str(), row.sdu, row.system.as_str(), row.metric)
             == ("flows-6", 64, OURS, Metric::Mpps)
     };
     let row = rows.iter().find(is_it)?;
-    let judged = if row.median > PUBLISHED {
+    let verdict = if row.median > PUBLISHED {
         "held"
     } else {
         "NOT HELD"
@@ -272,7 +274,7 @@ fn judged(rows: &[Row]) -> Option<String> {
     let rate = row.median;
     Some(format!(
         "flows-6 at 64 bytes: {rate:.1} x 10^6 a second on one processor; bar {PUBLISHED} in all: \
-         {judged}"
+         {verdict}"
     ))
 }
 
@@ -296,8 +298,8 @@ mod tests {
         let mut samples = Samples::default();
         samples.add("flows-6", 64, OURS, Metric::Mpps, 4.9);
         samples.add("flows-6", 64, "bridge", Metric::Mpps, 9.0);
-        let line = judged(&samples.rows()).unwrap();
+        let line = bar_notes(&samples.rows()).unwrap();
         assert!(line.ends_with("NOT HELD"), "{line}");
-        assert!(judged(&[]).is_none());
+        assert!(bar_notes(&[]).is_none());
     }
 }

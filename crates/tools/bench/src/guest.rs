@@ -23,7 +23,7 @@ use self::site::{CpuTimes, Site, systems};
 use crate::Options;
 use crate::comparison::System;
 use crate::error::{Error, Result};
-use crate::rate::judge;
+use crate::rate::compare_with_bars;
 
 /// A case: its name in the results, the protocol, and the side that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,12 @@ pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Resu
     let mut notes = site.notes();
     notes.extend(METRICS.map(str::to_owned));
     notes.extend(processor_notes(&rows, site.has_kvm()));
-    notes.extend(judge(&factors, PEER, Metric::GoodputMbps, |_| Some(BAR)));
+    notes.extend(compare_with_bars(
+        &factors,
+        PEER,
+        Metric::GoodputMbps,
+        |_| Some(BAR),
+    ));
     Ok(Results {
         bench: "guest".to_owned(),
         machine: machine(),

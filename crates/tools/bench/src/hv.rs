@@ -9,7 +9,7 @@ use carina_measure::trial::job::Direction;
 use crate::Progress;
 use crate::comparison::{Case, Comparison, Pin};
 use crate::error::Result;
-use crate::rate::judge;
+use crate::rate::compare_with_bars;
 use crate::vm_and_host::{CardNetwork, LIMIT, QUEUES, VmAndHost};
 
 /// The cases: name, and the side that sends.
@@ -99,7 +99,7 @@ pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
         .run(&mut setup.client)
         .map_err(|error| setup.explain(error))?;
     let mut notes = setup.notes.clone();
-    notes.extend(judged(&samples));
+    notes.extend(bar_notes(&samples));
     Ok(Results {
         bench: "hv".to_owned(),
         machine: machine(),
@@ -111,13 +111,13 @@ pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
 }
 
 /// Judges whether Carina reaches the required ratio to bare rings, over either device.
-fn judged(samples: &Samples) -> Vec<String> {
+fn bar_notes(samples: &Samples) -> Vec<String> {
     let of_system = |system: &'static str| {
         let mut factors = samples.factors_of(system);
         factors.retain(|factor| BAR_SIZES.contains(&factor.sdu));
-        let lines = judge(&factors, LIMIT, Metric::GoodputMbps, |_| Some(BAR));
-        let said = move |line| format!("{system}, {line}");
-        lines.into_iter().map(said)
+        let lines = compare_with_bars(&factors, LIMIT, Metric::GoodputMbps, |_| Some(BAR));
+        let labelled = move |line| format!("{system}, {line}");
+        lines.into_iter().map(labelled)
     };
     [OURS, QUEUES].into_iter().flat_map(of_system).collect()
 }

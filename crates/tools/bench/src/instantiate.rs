@@ -81,7 +81,7 @@ pub fn run(options: &InstantiateOptions<'_>) -> Result<Results> {
     }
     let rows = bench.samples.rows();
     let mut notes = notes(&bench.accelerator);
-    notes.extend(judged(&rows));
+    notes.extend(bar_notes(&rows));
     Ok(Results {
         bench: "instantiate".to_owned(),
         machine: machine(),
@@ -234,19 +234,19 @@ fn notes(accelerator: &str) -> Vec<String> {
 }
 
 /// Compares medians with the required times.
-fn judged(rows: &[Row]) -> Vec<String> {
+fn bar_notes(rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
     for (case, bar) in BARS {
         let is_it = |row: &&Row| row.case == case && row.metric == Metric::TotalS;
         if let Some(row) = rows.iter().find(is_it) {
-            let judged = if row.median <= bar {
+            let verdict = if row.median <= bar {
                 "holds"
             } else {
                 "DOES NOT HOLD"
             };
             let (median, runs) = (row.median, row.runs);
             lines.push(format!(
-                "{case}: median of {runs} runs {median:.2} s, bar {bar} s: {judged}"
+                "{case}: median of {runs} runs {median:.2} s, bar {bar} s: {verdict}"
             ));
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         for (case, total) in [("pip/clone/6/1", 1.4), ("pip/cold/6/1", 9.0)] {
             samples.add(case, 0, OURS, Metric::TotalS, total);
         }
-        let lines = judged(&samples.rows());
+        let lines = bar_notes(&samples.rows());
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("pip/clone/6/1") && lines[0].ends_with(": holds"));
         assert!(lines[1].ends_with("DOES NOT HOLD"));

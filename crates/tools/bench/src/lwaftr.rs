@@ -26,8 +26,8 @@ use crate::engine::null_devices::NullDevices;
 use crate::error::Result;
 use crate::failures::Failures;
 use crate::one_core::OneCore;
-use crate::rate::{Rate, judge};
-use crate::testpmd::{NOT_THERE, Testpmd};
+use crate::rate::{Rate, compare_with_bars};
+use crate::testpmd::{NOT_INSTALLED, Testpmd};
 
 /// A case: its name in the results, and what it measures.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,14 +45,14 @@ pub struct Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// Packets in one direction, while the same number goes in the other direction.
-    Way(Load, Way),
+    Direction(Load, Direction),
     /// Time to load a configuration of a million softwires.
     Loading(Form),
 }
 
 /// A direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the Internet to B4s.
     Encap,
     /// From B4s to the Internet.
@@ -71,18 +71,28 @@ pub enum Form {
 /// The cases of the benchmark: rates in each direction with several loads, and the time to load a
 /// configuration.
 pub const CASES: [Case; 8] = [
-    way("few-encap", Load::Few, Way::Encap, Some(0.1)),
-    way("few-decap", Load::Few, Way::Decap, Some(0.1)),
-    way("million-encap", Load::Million, Way::Encap, Some(0.053)),
-    way("million-decap", Load::Million, Way::Decap, Some(0.053)),
-    way("imix-encap", Load::Imix, Way::Encap, None),
-    way("imix-decap", Load::Imix, Way::Decap, None),
+    rate_case("few-encap", Load::Few, Direction::Encap, Some(0.1)),
+    rate_case("few-decap", Load::Few, Direction::Decap, Some(0.1)),
+    rate_case(
+        "million-encap",
+        Load::Million,
+        Direction::Encap,
+        Some(0.053),
+    ),
+    rate_case(
+        "million-decap",
+        Load::Million,
+        Direction::Decap,
+        Some(0.053),
+    ),
+    rate_case("imix-encap", Load::Imix, Direction::Encap, None),
+    rate_case("imix-decap", Load::Imix, Direction::Decap, None),
     loading("load-text", Form::Text),
     loading("load-compiled", Form::Compiled),
 ];
 
-const fn way(name: &'static str, load: Load, way: Way, bar: Option<f64>) -> Case {
-    let what = What::Way(load, way);
+const fn rate_case(name: &'static str, load: Load, direction: Direction, bar: Option<f64>) -> Case {
+    let what = What::Direction(load, direction);
     Case { name, what, bar }
 }
 
@@ -151,8 +161,13 @@ fn judge_all(factors: &[Factor]) -> Vec<String> {
     let (short, longer): (Vec<_>, Vec<_>) = factors.iter().partition(is_short);
     let owned = |factors: Vec<&Factor>| factors.into_iter().cloned().collect::<Vec<_>>();
     let bar = |name: &str| CASES.iter().find(|case| case.name == name)?.bar;
-    let mut lines = judge(&owned(short), PEER, Metric::Mpps, bar);
-    lines.extend(judge(&owned(longer), PEER, Metric::Mpps, |_| None));
+    let mut lines = compare_with_bars(&owned(short), PEER, Metric::Mpps, bar);
+    lines.extend(compare_with_bars(
+        &owned(longer),
+        PEER,
+        Metric::Mpps,
+        |_| None,
+    ));
     lines
 }
 
@@ -184,7 +199,8 @@ impl Bench<'_> {
     fn loads(&self) -> Vec<(Load, u64)> {
         let is_wanted = |load: Load| {
             let mut cases = self.options.cases.iter();
-            cases.any(|case| matches!(case.what, What::Way(its, _) if its == load))
+            cases
+                .any(|case| matches!(case.what, What::Direction(case_load, _) if case_load == load))
         };
         let of_sizes = |load| self.options.sizes.iter().map(move |size| (load, *size));
         let fixed = [Load::Few, Load::Million].into_iter().flat_map(of_sizes);
@@ -211,22 +227,22 @@ impl Bench<'_> {
         let encap = to_sink("internal") / traffic.fragments_per_packet();
         let decap = to_sink("external");
         let both = Rate::of(encap + decap, passed.wall_ns, passed.cpu_ns);
-        let theirs = if Testpmd::is_there() {
+        let theirs = if Testpmd::is_installed() {
             Some(self.peer.measure(size, time_ns)?)
         } else {
-            self.note(format!("{PEER} was not measured: {NOT_THERE}"));
+            self.note(format!("{PEER} was not measured: {NOT_INSTALLED}"));
             None
         };
         for case in &self.options.cases {
-            let What::Way(its, way) = case.what else {
+            let What::Direction(case_load, direction) = case.what else {
                 continue;
             };
-            if its != load {
+            if case_load != load {
                 continue;
             }
-            let packets = match way {
-                Way::Encap => encap,
-                Way::Decap => decap,
+            let packets = match direction {
+                Direction::Encap => encap,
+                Direction::Decap => decap,
             };
             let ours = Rate {
                 mpps: Rate::of(packets, passed.wall_ns, passed.cpu_ns).mpps,
@@ -249,7 +265,7 @@ impl Bench<'_> {
             .iter()
             .filter_map(|case| match case.what {
                 What::Loading(form) => Some((case.name, form)),
-                What::Way(..) => None,
+                What::Direction(..) => None,
             });
         let forms: Vec<_> = forms.collect();
         if forms.is_empty() {

@@ -154,8 +154,8 @@ impl LwaftrDemo {
         self.progress
             .step("ending the AFTR, which tells its counters");
         let LwaftrDemo { aftr, .. } = self;
-        let said = aftr.end()?;
-        let counters = serde_json::from_str(&said).attempt("reading the AFTR's counters")?;
+        let json = aftr.end()?;
+        let counters = serde_json::from_str(&json).attempt("reading the AFTR's counters")?;
         Ok(Report {
             page_bytes,
             page_ms,

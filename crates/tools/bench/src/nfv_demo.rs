@@ -128,7 +128,7 @@ impl NfvDemo {
             ports: serde_json::Value::Null,
             failures: Vec::new(),
         };
-        report.judge();
+        report.note_failures();
         Ok(report)
     }
 
@@ -174,8 +174,8 @@ impl NfvDemo {
     fn change(&mut self, what: &str, field: &str) -> Result<()> {
         self.progress.step(format!("{what}: ports.toml is changed"));
         self.file.write()?;
-        let said = format!("~ port red-server: {field}");
-        self.ports.wait_for(&said, PATIENCE)
+        let line = format!("~ port red-server: {field}");
+        self.ports.wait_for(&line, PATIENCE)
     }
 
     /// Measures in the client guest how much each hop of a graph costs: runs `carina bench engine`
@@ -185,8 +185,8 @@ impl NfvDemo {
     /// The guest cannot measure.
     pub fn hops_in_guest(&self, options: hops::HopsOptions) -> Result<Results> {
         self.progress.step("measuring hops in a guest");
-        let said = self.guests.client_says(&options.command())?;
-        serde_json::from_str(&said).attempt("reading the rates of the guest")
+        let json = self.guests.client_says(&options.command())?;
+        serde_json::from_str(&json).attempt("reading the rates of the guest")
     }
 
     /// Ends the guests and the process, and adds the counts of the ports to the report.
@@ -196,14 +196,14 @@ impl NfvDemo {
     pub fn end(self, report: &mut Report) -> Result<()> {
         let NfvDemo { guests, ports, .. } = self;
         drop(guests);
-        let said = ports.end()?;
-        report.ports = serde_json::from_str(&said).attempt("reading what went through ports")?;
+        let json = ports.end()?;
+        report.ports = serde_json::from_str(&json).attempt("reading what went through ports")?;
         Ok(())
     }
 }
 
 impl Report {
-    fn judge(&mut self) {
+    fn note_failures(&mut self) {
         let mut fail = |is_wrong: bool, what: String| {
             if is_wrong {
                 self.failures.push(what);

@@ -18,7 +18,7 @@ pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
     /// Lines of output other than those that were waited for.
-    said: Vec<String>,
+    other_lines: Vec<String>,
     what: String,
 }
 
@@ -67,7 +67,7 @@ impl Program {
         Ok(Program {
             child,
             lines,
-            said: Vec::new(),
+            other_lines: Vec::new(),
             what,
         })
     }
@@ -88,7 +88,7 @@ impl Program {
             let ended = match self.lines.recv_timeout(left) {
                 Ok(line) if line.contains(part) => return Ok(()),
                 Ok(line) => {
-                    self.said.push(line);
+                    self.other_lines.push(line);
                     continue;
                 }
                 Err(RecvTimeoutError::Timeout) => "has not said",
@@ -96,7 +96,7 @@ impl Program {
             };
             let what = &self.what;
             let error = Error::NoAnswer(format!("{what} {ended} {part:?}"));
-            return Err(error.with(self.said.join("\n")));
+            return Err(error.with(self.other_lines.join("\n")));
         }
     }
 

@@ -46,7 +46,7 @@ impl Rate {
 
 /// For each ratio in `metric` to `peer`, a text that says whether it reaches the value that `bar`
 /// returns for its case.
-pub(crate) fn judge(
+pub(crate) fn compare_with_bars(
     factors: &[Factor],
     peer: &str,
     metric: Metric,
@@ -90,7 +90,7 @@ mod tests {
                 samples.add(case, 64, "peer", Metric::CpuNsPerSdu, slow);
             }
         }
-        let lines = judge(&samples.factors(), "peer", Metric::Mpps, |case| {
+        let lines = compare_with_bars(&samples.factors(), "peer", Metric::Mpps, |case| {
             (case != "c").then_some(1.0)
         });
         assert_eq!(

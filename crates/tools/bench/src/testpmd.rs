@@ -56,7 +56,7 @@ pub(crate) struct Testpmd {
 
 impl Testpmd {
     /// Whether the program is installed.
-    pub(crate) fn is_there() -> bool {
+    pub(crate) fn is_installed() -> bool {
         let path = env::var_os("PATH").unwrap_or_default();
         env::split_paths(&path).any(|directory| directory.join(PROGRAM).is_file())
     }
@@ -217,7 +217,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 const PROGRAM: &str = "dpdk-testpmd";
 /// Error text for a missing program.
-pub(crate) const NOT_THERE: &str =
+pub(crate) const NOT_INSTALLED: &str =
     "there is no dpdk-testpmd here; the packages are `dpdk` and `dpdk-dev` (Debian)";
 const PATIENCE: Duration = Duration::from_secs(60);
 const LINES_SHOWN: usize = 20;

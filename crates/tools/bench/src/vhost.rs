@@ -30,8 +30,8 @@ use carina_sys::allowed_cpus;
 use self::ends::{Connection, Port};
 use crate::Options;
 use crate::error::{Attempt, Error, Result};
-use crate::rate::{Rate, judge};
-use crate::testpmd::{NOT_THERE, Testpmd};
+use crate::rate::{Rate, compare_with_bars};
+use crate::testpmd::{NOT_INSTALLED, Testpmd};
 
 /// A case: its name in the results, the layout of the rings, and the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,9 +92,9 @@ pub const BAR: f64 = 1.0;
 /// fail.
 pub fn run(options: &Options<Case>) -> Result<Results> {
     let mut bench = Bench::new(options)?;
-    if !Testpmd::is_there() {
+    if !Testpmd::is_installed() {
         let cases = options.cases.iter();
-        let failures = cases.map(|case| format!("{}: {NOT_THERE}", case.name));
+        let failures = cases.map(|case| format!("{}: {NOT_INSTALLED}", case.name));
         return Ok(bench.results(failures.collect()));
     }
     let measure = |_, case, size| bench.measure(case, size);
@@ -184,7 +184,9 @@ impl Bench {
                 .to_owned(),
         ];
         notes.extend(self.disturbances);
-        notes.extend(judge(&factors, PEER, Metric::Mpps, |_| Some(BAR)));
+        notes.extend(compare_with_bars(&factors, PEER, Metric::Mpps, |_| {
+            Some(BAR)
+        }));
         Results {
             bench: "vhost".to_owned(),
             machine: machine(),
@@ -232,9 +234,9 @@ mod tests {
             Err(Error::Proc(reason)) => return eprintln!("SKIP: {reason}"),
             Err(error) => panic!("{error}"),
         };
-        if !Testpmd::is_there() {
-            assert_eq!(results.failures, [format!("{name}: {NOT_THERE}")]);
-            return eprintln!("SKIP: {NOT_THERE}");
+        if !Testpmd::is_installed() {
+            assert_eq!(results.failures, [format!("{name}: {NOT_INSTALLED}")]);
+            return eprintln!("SKIP: {NOT_INSTALLED}");
         }
         assert!(results.failures.is_empty(), "{:?}", results.failures);
         for system in [OURS, PEER] {
@@ -242,11 +244,11 @@ mod tests {
             let row = results.rows.iter().find(of_system).unwrap();
             assert!(row.median > 0.0, "{row:?}");
         }
-        let judged = results
+        let compared = results
             .notes
             .iter()
             .filter(|note| note.contains(" x dpdk "));
-        assert_eq!(judged.count(), 1);
+        assert_eq!(compared.count(), 1);
     }
 
     #[test]

@@ -163,14 +163,14 @@ fn known(
             }
         }
         PduType::Control | PduType::Rendezvous => {
-            let said = settings.syntax.decode_control(&pdu[..end], header);
-            let said = match said {
+            let gist = settings.syntax.decode_control(&pdu[..end], header);
+            let gist = match gist {
                 Ok(control) => control_fields(&mut layer, &control),
                 Err(PciError::Short) if end < header.pdu_bytes => cut_short(end, header.pdu_bytes),
                 Err(error) => format!("malformed: {error}"),
             };
             layer.summary = format!(
-                "{} {}:{} > {}:{}{} {said}",
+                "{} {}:{} > {}:{}{} {gist}",
                 word(pci.kind),
                 pci.src,
                 pci.src_cep,
@@ -278,7 +278,7 @@ fn marks(pci: &Pci) -> String {
 
 /// Adds the fields of a control PDU to the layer. Returns a summary.
 fn control_fields(layer: &mut Layer, control: &Control) -> String {
-    let mut said = format!("#{}", control.seq);
+    let mut summary = format!("#{}", control.seq);
     layer.field("ctrl_seq", control.seq);
     layer.field("last_ctrl_seq", control.last_seq);
     if let Some(ack) = &control.ack {
@@ -289,9 +289,9 @@ fn control_fields(layer: &mut Layer, control: &Control) -> String {
             delay_us,
             ecn_marks,
         } = ack;
-        said += &format!(" ack {next}");
+        summary += &format!(" ack {next}");
         for (start, end) in sack.as_slice() {
-            said += &format!(" +{start}..{end}");
+            summary += &format!(" +{start}..{end}");
         }
         layer.field(
             "ack",
@@ -310,9 +310,9 @@ fn control_fields(layer: &mut Layer, control: &Control) -> String {
             rate,
             frame,
         } = window;
-        said += &format!(" window {left}..{right}");
+        summary += &format!(" window {left}..{right}");
         if *rate != 0 {
-            said += &format!(" rate {rate} in {frame} ms");
+            summary += &format!(" rate {rate} in {frame} ms");
         }
         layer.field(
             "window",
@@ -322,5 +322,5 @@ fn control_fields(layer: &mut Layer, control: &Control) -> String {
             }),
         );
     }
-    said
+    summary
 }

@@ -190,8 +190,8 @@ fn management_between_neighbours_ends_with_its_check() {
     );
     let mut damaged = whole.clone();
     damaged[7] ^= 1;
-    let (said, check) = look(&damaged);
-    assert!(said.contains("bytes, wrong check | M_CONNECT"), "{said}");
+    let (shown, check) = look(&damaged);
+    assert!(shown.contains("bytes, wrong check | M_CONNECT"), "{shown}");
     assert_eq!(check, "wrong");
 }
 
@@ -207,25 +207,28 @@ fn the_interface_says_how_wide_fields_are() {
         ..Syntax::default()
     };
     let bytes = pdu(wide, &pci(PduType::Data), None, b"x");
-    let said = gist(
+    let shown = gist(
         LinkType::PDU,
         "carina normal dif=blue address=4 seq=8 delimiting=none",
         &[&bytes],
     );
-    assert_eq!(said, "data 1:5 > 2:7 cube 3 seq 9 DRF, 1 bytes | 1 bytes\n");
+    assert_eq!(
+        shown,
+        "data 1:5 > 2:7 cube 3 seq 9 DRF, 1 bytes | 1 bytes\n"
+    );
 
     // Neighbours that do not know the DIF's widths yet use the default widths.
     let mut out = [0; PCI_BYTES_MAX];
     let neighbour = pci(PduType::Data);
     let length = Syntax::default().encode(&neighbour, None, 2, 0, &mut out);
     let between = [&out[..length.expect("it fits")], b"\0x"].concat();
-    let said = gist(
+    let shown = gist(
         LinkType::PDU,
         "carina normal dif=blue address=4 seq=8 delimiting=none",
         &[&between],
     );
     let expected = "data 1:5 > 2:7 cube 3 seq 9 DRF, 2 bytes | whole | 1 bytes\n";
-    assert_eq!(said, expected);
+    assert_eq!(shown, expected);
 
     let given: Settings = "address=4,seq=8,delimiting=none".parse().expect("settings");
     assert_eq!(given.syntax, wide);
@@ -332,7 +335,7 @@ fn values_of_objects_are_shown_without_their_schema() {
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 fn what_a_capture_cut_short_is_not_malformed() {
-    let said = |link, description: &str, whole: &[u8], kept: usize| {
+    let gist_of = |link, description: &str, whole: &[u8], kept: usize| {
         let mut dissector = Dissector::new(Settings::default());
         let added = dissector.add_interface(&interface(link, description));
         added.expect("an interface");
@@ -353,7 +356,7 @@ fn what_a_capture_cut_short_is_not_malformed() {
         (12, format!("data 1 > 2, {}", of(12))),
         (18, format!("data 1 > 2, {}", of(18))),
     ] {
-        assert_eq!(said(LinkType::PDU, "", &data, kept), expected);
+        assert_eq!(gist_of(LinkType::PDU, "", &data, kept), expected);
     }
     let wide = Widths {
         address: 4,
@@ -366,16 +369,16 @@ fn what_a_capture_cut_short_is_not_malformed() {
     let wide = pdu(wide, &pci(PduType::Data), None, b"\0hello");
     let about_wide = "carina normal dif=blue address=4";
     for kept in 15..19 {
-        let shown = said(LinkType::PDU, about_wide, &wide, kept);
+        let shown = gist_of(LinkType::PDU, about_wide, &wide, kept);
         assert!(shown.starts_with("data 1 > 2, cut short"), "{shown}");
     }
     let header = "data 1:5 > 2:7 cube 3 seq 9 DRF, 21 bytes";
-    let bare = said(LinkType::PDU, "", &data, 19);
+    let bare = gist_of(LinkType::PDU, "", &data, 19);
     assert_eq!(
         bare,
         format!("{header} | cut short by the capture (0 of 21 bytes)")
     );
-    let begun = said(LinkType::PDU, "", &data, 25);
+    let begun = gist_of(LinkType::PDU, "", &data, 25);
     assert_eq!(
         begun,
         format!("{header} | whole | cut short by the capture (5 of 20 bytes)")
@@ -412,7 +415,7 @@ fn what_a_capture_cut_short_is_not_malformed() {
         (LinkType::ETHERNET, &frame),
     ] {
         for kept in 0..whole.len() {
-            let shown = said(link, "", whole, kept);
+            let shown = gist_of(link, "", whole, kept);
             assert!(!shown.contains("malformed"), "{kept}: {shown}");
             assert!(!shown.contains("ends"), "{kept}: {shown}");
         }

@@ -48,10 +48,10 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// Asserts that each of the texts is in some line.
-fn assert_said(lines: &[String], wanted: &[&str]) {
+fn assert_contain(lines: &[String], wanted: &[&str]) {
     for words in wanted {
-        let is_there = lines.iter().any(|line| line.contains(words));
-        assert!(is_there, "{words}\n{}", lines.join("\n"));
+        let is_found = lines.iter().any(|line| line.contains(words));
+        assert!(is_found, "{words}\n{}", lines.join("\n"));
     }
 }
 
@@ -80,7 +80,7 @@ fn rlite_over_udp_is_guessed_and_its_objects_have_names() {
     assert_eq!(frames.len(), 90);
     let lines = lines(LinkType::ETHERNET, &frames);
     assert_understood(&lines);
-    assert_said(
+    assert_contain(
         &lines,
         &[
             "10.10.10.4:45228 > 10.10.10.52:3359 | management 1 > neighbour, 61 bytes | M_CONNECT #2 xnorm.IPCP > ynorm.IPCP",
@@ -152,7 +152,7 @@ fn rlite_over_ethernet_is_guessed_from_its_first_pdu() {
     assert_eq!(frames.len(), 34);
     let lines = lines(LinkType::ETHERNET, &frames);
     assert_understood(&lines);
-    assert_said(
+    assert_contain(
         &lines,
         &[
             "red.n asks for green.n",
@@ -190,7 +190,7 @@ fn irati_over_ethernet_is_known_by_its_arp() {
     }
     assert_eq!(reader.end(), Ok(()));
     assert_understood(&lines);
-    assert_said(
+    assert_contain(
         &lines,
         &[
             "test2.normal.DIF/1// asks for test1.normal.DIF/1//",

@@ -76,7 +76,7 @@ fn control(payload: &[u8], original: usize) -> Layer {
             format!("control message, {part}")
         }
         Err(error) => format!("malformed control message: {error}"),
-        Ok(Control::Hello(hello)) => said_hello(&mut layer, &hello),
+        Ok(Control::Hello(hello)) => hello_fields(&mut layer, &hello),
         Ok(Control::Register { name }) => {
             layer.field("message", "register");
             layer.field("name", name);
@@ -87,14 +87,14 @@ fn control(payload: &[u8], original: usize) -> Layer {
             layer.field("name", name);
             format!("UNREGISTER {name}")
         }
-        Ok(of_flow) => said_of_flow(&mut layer, &of_flow),
+        Ok(of_flow) => flow_fields(&mut layer, &of_flow),
     };
     layer.summary = printable(gist);
     layer
 }
 
 /// Adds the fields of a control message about one flow. Returns a summary.
-fn said_of_flow(layer: &mut Layer, message: &Control<'_>) -> String {
+fn flow_fields(layer: &mut Layer, message: &Control<'_>) -> String {
     let (word, channel, gist) = match *message {
         Control::Allocate {
             channel,
@@ -142,7 +142,7 @@ fn said_of_flow(layer: &mut Layer, message: &Control<'_>) -> String {
     gist.trim_end().to_owned()
 }
 
-fn said_hello(layer: &mut Layer, hello: &Hello<'_>) -> String {
+fn hello_fields(layer: &mut Layer, hello: &Hello<'_>) -> String {
     layer.field("message", "hello");
     layer.field("sdu_bytes_max", hello.sdu_bytes_max);
     layer.field("piece_bytes_max", hello.piece_bytes_max);

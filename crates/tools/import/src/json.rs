@@ -126,11 +126,11 @@ impl Reader<'_> {
 
     fn eat(&mut self, what: char) -> bool {
         self.skip();
-        let is_there = self.rest.starts_with(what);
-        if is_there {
+        let is_next = self.rest.starts_with(what);
+        if is_next {
             self.pass(what.len_utf8());
         }
-        is_there
+        is_next
     }
 
     fn value(&mut self) -> Result<Node, JsonError> {

@@ -73,8 +73,8 @@ fn an_rlite_script_is_converted_and_the_rest_is_listed() {
         (22, "was `ipcp-enroll` meant?"),
         (23, "write the line as: ipcp-config NAME PARAMETER VALUE"),
     ] {
-        let is_there = |(at, why): &(usize, &str)| *at == line && why.contains(words);
-        assert!(noted.iter().any(is_there), "{line} {words}: {noted:#?}");
+        let is_wanted = |(at, why): &(usize, &str)| *at == line && why.contains(words);
+        assert!(noted.iter().any(is_wanted), "{line} {words}: {noted:#?}");
     }
     assert_eq!(noted.len(), 6, "{noted:#?}");
 }
@@ -232,9 +232,9 @@ fn a_configuration_of_irati_takes_its_templates_along() {
         (20, "no IPCP of this system"),
         (22, "managed through control.sock"),
     ] {
-        let is_there = |note: &Note| note.why.contains(words) && note.line == line;
+        let is_wanted = |note: &Note| note.why.contains(words) && note.line == line;
         assert!(
-            draft.notes.iter().any(is_there),
+            draft.notes.iter().any(is_wanted),
             "{words}: {:#?}",
             draft.notes
         );

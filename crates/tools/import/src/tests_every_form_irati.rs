@@ -47,9 +47,9 @@ const NORMAL: &str = r#"{ "type": "normal-ipc", "difName": "x.DIF", "difsToRegis
 /// Asserts that exactly one note contains each of the texts.
 fn assert_noted(draft: &Draft, wanted: &[&str], of: &str) {
     for words in wanted {
-        let is_there = |note: &Note| note.why.contains(words) || note.what.contains(words);
-        let there = draft.notes.iter().filter(|note| is_there(note)).count();
-        assert!(there > 0, "{of}: {words}: {:#?}", draft.notes);
+        let is_wanted = |note: &Note| note.why.contains(words) || note.what.contains(words);
+        let count = draft.notes.iter().filter(|note| is_wanted(note)).count();
+        assert!(count > 0, "{of}: {words}: {:#?}", draft.notes);
     }
     assert_eq!(draft.notes.len(), wanted.len(), "{of}: {:#?}", draft.notes);
 }

@@ -78,12 +78,12 @@ pub enum Error {
         source: NameError,
     },
     /// A program ran and failed.
-    #[error("{command}: {said}")]
+    #[error("{command}: {reason}")]
     Command {
         /// The program and its arguments.
         command: String,
-        /// What the program wrote to standard error.
-        said: String,
+        /// What the program wrote to standard error, or why it was killed.
+        reason: String,
     },
     /// The node in this guest has not attached to its host's node.
     #[error(

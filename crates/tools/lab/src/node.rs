@@ -160,7 +160,7 @@ impl TestNode {
         }
         Err(Error::Command {
             command: format!("in {}, {program} {}", self.name, arguments.join(" ")),
-            said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            reason: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         })
     }
 

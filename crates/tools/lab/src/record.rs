@@ -81,8 +81,8 @@ impl Labs {
         };
         let shared = Path::new("/dev/shm");
         let is_memory = |path: &Path| {
-            let there = path.ancestors().find(|path| path.is_dir());
-            let kind = there.and_then(|path| rustix::fs::statfs(path).ok());
+            let existing = path.ancestors().find(|path| path.is_dir());
+            let kind = existing.and_then(|path| rustix::fs::statfs(path).ok());
             kind.is_some_and(|kind| kind.f_type as u64 == TMPFS_MAGIC)
         };
         if !is_memory(&beside) && is_memory(shared) {

@@ -161,7 +161,7 @@ impl Running {
             Finish::TimedOut => {
                 return Err(Error::Command {
                     command: words.join(" "),
-                    said: format!("it has not ended within {} s", EXEC.as_secs()),
+                    reason: format!("it has not ended within {} s", EXEC.as_secs()),
                 });
             }
         };

@@ -156,8 +156,8 @@ impl TestGuest {
     pub fn wait_for_name_in(&self, dif: &str, name: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         loop {
-            let said = self.run("carina dif list --json || carina ipcp list --json")?;
-            let is_known = serde_json::from_str::<serde_json::Value>(&said).is_ok_and(|difs| {
+            let listed = self.run("carina dif list --json || carina ipcp list --json")?;
+            let is_known = serde_json::from_str::<serde_json::Value>(&listed).is_ok_and(|difs| {
                 let difs = difs.as_array().cloned().unwrap_or_default();
                 difs.iter().any(|d| {
                     d["name"] == dif
@@ -172,7 +172,7 @@ impl TestGuest {
             if Instant::now() > deadline {
                 let what = format!("{name} to be known in {dif}");
                 let timeout = Error::Timeout { what, limit };
-                return Err(timeout.with(format!(": {said}\n{}", self.logs())));
+                return Err(timeout.with(format!(": {listed}\n{}", self.logs())));
             }
             std::thread::sleep(Duration::from_millis(100));
         }

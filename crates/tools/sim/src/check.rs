@@ -199,7 +199,7 @@ impl World {
                 // SDUs that were written before the end may still arrive, or the report of the end
                 // is on its way.
                 _ => {
-                    let changed_at = session.said_at.max(session.moved_at);
+                    let changed_at = session.notified_at.max(session.moved_at);
                     is_recent(changed_at) && !self.flow_ends.are_sent_once
                 }
             }
@@ -213,7 +213,7 @@ impl World {
             .iter()
             .enumerate()
             .filter_map(|(number, session)| {
-                let was_heard = self.peace_since.is_some_and(|at| session.said_at > at);
+                let was_heard = self.peace_since.is_some_and(|at| session.notified_at > at);
                 let text = session.wrong(self.flow_ends.are_sent_once && !was_heard)?;
                 let state = |end: &Option<crate::session::End>| {
                     end.as_ref().map(|end| (end.slot, end.state.clone()))
@@ -317,23 +317,23 @@ impl Truth {
             .filter_map(|(next, _)| Some((addresses[*next]?, *next)))
             .collect();
         for (to, dst) in addresses.iter().enumerate() {
-            let way = self.far[at][to].filter(|_| at != to);
-            let (Some(dst), Some(way)) = (dst, way) else {
+            let distance = self.far[at][to].filter(|_| at != to);
+            let (Some(dst), Some(distance)) = (dst, distance) else {
                 continue;
             };
             let hops = view.table.get(dst).map_or(&[][..], Vec::as_slice);
             if hops.is_empty() {
                 return Err(Disagreement::NoRoute {
                     dst: *dst,
-                    hops: way,
+                    hops: distance,
                 });
             }
             for hop in hops {
                 let rest = near.get(hop).and_then(|next| self.far[*next][to]);
-                if rest != Some(way - 1) {
+                if rest != Some(distance - 1) {
                     return Err(Disagreement::Detour {
                         dst: *dst,
-                        hops: way,
+                        hops: distance,
                         next: *hop,
                         rest,
                     });

@@ -31,7 +31,7 @@ pub struct Churn {
 }
 
 /// An application that requests flows.
-struct Caller {
+struct Client {
     from: SlotId,
     to: usize,
     rounds: usize,
@@ -54,7 +54,7 @@ enum Parting {
 struct Run {
     world: World,
     random: Random,
-    callers: Vec<Caller>,
+    callers: Vec<Client>,
     flows: u64,
 }
 
@@ -130,7 +130,7 @@ impl Run {
         let pairs = (0..MEMBERS).flat_map(|from| (0..MEMBERS).map(move |to| (from, to)));
         let pairs = pairs.filter(|(from, to)| from != to);
         let callers = pairs.flat_map(|pair| [pair; CALLERS_PER_PAIR]);
-        let caller = |(from, to): (usize, usize)| Caller {
+        let caller = |(from, to): (usize, usize)| Client {
             from: slots[from],
             to,
             rounds: churn.rounds,
@@ -147,10 +147,10 @@ impl Run {
 
     fn live(&mut self, terms: Terms) {
         let end = self.world.now() + terms.join_ns(MEMBERS as u64);
-        let is_there = |world: &World| world.is_joined();
+        let has_joined = |world: &World| world.is_joined();
         if !self
             .world
-            .run_while(end, 1_000 * MS, |world| !is_there(world))
+            .run_while(end, 1_000 * MS, |world| !has_joined(world))
         {
             return self.world.fail("not all members have joined".to_owned());
         }
@@ -176,7 +176,7 @@ impl Run {
     }
 
     fn goes_on(&self) -> bool {
-        let is_busy = |caller: &Caller| caller.rounds > 0 || caller.current.is_some();
+        let is_busy = |caller: &Client| caller.rounds > 0 || caller.current.is_some();
         self.world.failures().is_empty() && self.callers.iter().any(is_busy)
     }
 

@@ -143,14 +143,14 @@ impl Terms {
     /// Longest SDU of the calls, in bytes.
     #[must_use]
     pub fn sdu_max(self, config: &DifConfig, profile: &Profile) -> usize {
-        let most = match config.max_pdu {
+        let pdu_max = match config.max_pdu {
             0 => profile.mtu,
             max_pdu => profile.mtu.min(max_pdu as usize),
         };
         if config.fragments() {
             usize::MAX
         } else {
-            config.sdu_in_one_pdu(self.dialect, most)
+            config.sdu_in_one_pdu(self.dialect, pdu_max)
         }
     }
 

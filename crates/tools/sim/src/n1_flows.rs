@@ -162,8 +162,8 @@ impl World {
             let slot = &self.slots[slot.0];
             slot.config.name == remote && slot.instance.is_some()
         });
-        let is_there = model.is_up && self.systems[model.ends[1 - side].0].is_up;
-        let flow = called.filter(|_| is_there).map(|called| {
+        let is_connected = model.is_up && self.systems[model.ends[1 - side].0].is_up;
+        let flow = called.filter(|_| is_connected).map(|called| {
             let model = &mut self.cables[cable.0];
             let flow = model.next_flow;
             model.next_flow += 1;

@@ -33,7 +33,7 @@ impl World {
                 .instance(id)
                 .and_then(|instance| instance.member.peek_transmit(n1))
             else {
-                return has_moved || self.nothing_there(id, n1);
+                return has_moved || self.offered_in_vain(id, n1);
             };
             let went = match lower {
                 Ok((cable, flow, side)) => self.onto_cable(id, n1, len, (cable, flow, side)),
@@ -48,7 +48,7 @@ impl World {
 
     /// The IPCP offered an N-1 flow for which it has no PDU. That may happen once, but not
     /// repeatedly.
-    fn nothing_there(&mut self, id: SlotId, n1: N1Port) -> bool {
+    fn offered_in_vain(&mut self, id: SlotId, n1: N1Port) -> bool {
         let again = self
             .instance(id)
             .and_then(|instance| instance.member.poll_n1());

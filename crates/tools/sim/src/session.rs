@@ -77,7 +77,7 @@ pub struct Session {
     pub(crate) strays: u32,
     pub(crate) is_closing: bool,
     /// Time in ns of the last change at one end that the other end has to be notified of.
-    pub(crate) said_at: u64,
+    pub(crate) notified_at: u64,
     /// Time in ns at which an application last wrote or read a piece.
     pub(crate) moved_at: u64,
     /// For each end: the time in ns at which it began to write each SDU.

@@ -62,7 +62,7 @@ impl World {
             ends: [Some(end), None],
             strays: 0,
             is_closing: false,
-            said_at: now,
+            notified_at: now,
             moved_at: now,
             written_at: [Vec::new(), Vec::new()],
             has_left: [false; 2],
@@ -119,7 +119,7 @@ impl World {
             return;
         };
         let (slot, flow) = (end.slot, end.key);
-        session.said_at = now;
+        session.notified_at = now;
         if is_refused {
             end.state = State::Denied("no".into());
             if let Some(instance) = self.instance(slot) {
@@ -151,7 +151,7 @@ impl World {
         let session = &mut self.sessions[number];
         // Without a flow the called side may only hear that the request was abandoned.
         if result.is_ok() || self.flow_ends.include_abandoned {
-            session.said_at = now;
+            session.notified_at = now;
         }
         let Some(end) = &mut session.ends[side] else {
             return;
@@ -193,7 +193,7 @@ impl World {
         // This end cannot reach the other one, so it does not notify it; the other may even be in
         // another DIF.
         if !why.ends_with(UNREACHABLE) {
-            session.said_at = now;
+            session.notified_at = now;
         }
         let Some(end) = &mut session.ends[side] else {
             return;
@@ -232,7 +232,7 @@ impl World {
             for end in session.ends.iter_mut().flatten() {
                 if self.slots[end.slot.0].system == system && end.is_live() {
                     end.state = State::Dead;
-                    session.said_at = now;
+                    session.notified_at = now;
                 }
             }
         }
@@ -243,8 +243,8 @@ impl World {
     pub(crate) fn abandon_sessions(&mut self, slot: SlotId) {
         for session in &mut self.sessions {
             for (end, has_left) in session.ends.iter().zip(&mut session.has_left) {
-                let is_there = |end: &End| end.slot == slot && end.state == State::Ended;
-                *has_left |= end.as_ref().is_some_and(is_there);
+                let has_ended = |end: &End| end.slot == slot && end.state == State::Ended;
+                *has_left |= end.as_ref().is_some_and(has_ended);
             }
         }
     }
@@ -277,7 +277,7 @@ impl World {
         let Some((slot, flow)) = self.open_end(number, side) else {
             return;
         };
-        self.sessions[number].said_at = now;
+        self.sessions[number].notified_at = now;
         if let Some(end) = &mut self.sessions[number].ends[side] {
             end.state = State::Ended;
         }

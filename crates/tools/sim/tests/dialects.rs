@@ -28,9 +28,9 @@ fn holds_with(
     let scenario = Scenario::new(seed, overrides);
     let mut outcome = scenario.run(factory, None);
     // Members must not repeat endlessly what all of them know.
-    let most = outcome.virtual_ns / 1_000_000_000 * scenario.edges.len() as u64 * PDUS_MAX;
+    let sent_max = outcome.virtual_ns / 1_000_000_000 * scenario.edges.len() as u64 * PDUS_MAX;
     let sent = outcome.tallies.wire_pdus;
-    if dialect != Dialect::Native && sent > most {
+    if dialect != Dialect::Native && sent > sent_max {
         let text = format!("{sent} PDUs on cables, more than {PDUS_MAX} a second on each");
         outcome.failures.push(text);
     }

@@ -100,8 +100,8 @@ impl Member for OnceEnrolled {
             return Some(pdu);
         };
         self.asked.insert((n1.0, message.invoke_id));
-        let said = instead_of(&message, Opcode::Start, "lowerflow", "/mgmt/lowerflow");
-        Some(with_message(pdu.as_slice(), &said))
+        let replaced = instead_of(&message, Opcode::Start, "lowerflow", "/mgmt/lowerflow");
+        Some(with_message(pdu.as_slice(), &replaced))
     }
 
     fn on_pdu(&mut self, now: u64, n1: N1Port, pdu: Bytes) {

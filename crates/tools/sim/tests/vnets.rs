@@ -36,7 +36,7 @@ fn networks_are_ready_or_refused_whatever_dies() {
 
 /// Seeds in which a process of a VNP confused a message of one step with an answer in another step.
 #[test]
-fn network_is_called_removed_when_all_providers_said_so() {
+fn network_is_removed_when_all_providers_report_it() {
     let found = [1_795_660_420, 1_795_660_941, 1_795_661_627, 1_795_662_699];
     let size = Size {
         is_plain: true,

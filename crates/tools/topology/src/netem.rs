@@ -178,8 +178,8 @@ impl Impairment {
             0 => UNLIMITED_BPS,
             rate => rate as f64,
         };
-        let on_its_way = (late_ns * rate / 8e9) as usize;
-        let queue_bytes = waiting.saturating_add(on_its_way).min(QUEUE_BYTES_MAX);
+        let in_flight = (late_ns * rate / 8e9) as usize;
+        let queue_bytes = waiting.saturating_add(in_flight).min(QUEUE_BYTES_MAX);
         Ok(Some(FaultSpec {
             queue_bytes,
             ..fault

@@ -240,7 +240,7 @@ fn read_config(table: &Map<String, Value>) -> Result<DifConfig, SettingError> {
         .iter()
         .find(|key| table.contains_key(**key))
     {
-        return Err(SettingError::HasLinesOfItsOwn(key));
+        return Err(SettingError::HasOwnStatements(key));
     }
     Ok(serde_json::from_value(Value::Object(table.clone()))?)
 }
@@ -273,7 +273,7 @@ fn known_policy(
     carina_management::describe(&mut catalogue);
     if spec.name != theirs {
         let params = std::mem::take(&mut spec.params);
-        let like = catalogue.judge(&component, &spec);
+        let like = catalogue.check_params(&component, &spec);
         let like = like.map_err(|what| error_at(at, what))?;
         let (known, unknown): (BTreeMap<_, _>, BTreeMap<_, _>) = params
             .into_iter()
@@ -281,8 +281,8 @@ fn known_policy(
         spec.params = known;
         note_parameters(&component, &theirs, unknown.keys(), at, notes);
     }
-    let judged = catalogue.judge(&component, &spec).map(drop);
-    judged.map_err(|what| error_at(at, what))?;
+    let checked = catalogue.check_params(&component, &spec).map(drop);
+    checked.map_err(|what| error_at(at, what))?;
     Ok(Some((component, spec)))
 }
 

@@ -34,11 +34,11 @@ impl Token {
     ///
     /// # Errors
     /// The text is not a number, or is not within `least..=most`.
-    pub(crate) fn number(&self, what: &str, least: u64, most: u64) -> Result<u64, TopologyError> {
+    pub(crate) fn number(&self, what: &str, min: u64, max: u64) -> Result<u64, TopologyError> {
         match self.text.parse() {
-            Ok(number) if (least..=most).contains(&number) => Ok(number),
+            Ok(number) if (min..=max).contains(&number) => Ok(number),
             _ => Err(self.error(format!(
-                "{what} is `{}`; must be a number from {least} to {most}",
+                "{what} is `{}`; must be a number from {min} to {max}",
                 self.text
             ))),
         }

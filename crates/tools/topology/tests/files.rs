@@ -356,7 +356,7 @@ fn links_of_udp_give_members_addresses() {
 
 #[test]
 fn what_a_node_would_refuse_is_refused_at_its_line() {
-    for (text, said) in [
+    for (text, message) in [
         (
             "eth l 0Mbps a b\nvm eth-l on a\ndif n a l\ndif n b l\n",
             "system a: the name eth-l is used twice",
@@ -368,6 +368,6 @@ fn what_a_node_would_refuse_is_refused_at_its_line() {
         ),
     ] {
         let error = Topology::parse(text, &CarinaNode).unwrap_err().to_string();
-        assert!(error.contains(said), "{text}\n{error}");
+        assert!(error.contains(message), "{text}\n{error}");
     }
 }

@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn gate_opens_with_a_line_and_ends_with_its_pipe() {
-        for (line, said) in [(&b"\n"[..], "a b, c\n"), (b"", "")] {
+        for (line, expected) in [(&b"\n"[..], "a b, c\n"), (b"", "")] {
             let mut child = Command::new("sh")
                 .args(["-c", GATE, "sh", "printf", "%s, %s\n", "a b", "c"])
                 .stdin(Stdio::piped())
@@ -225,7 +225,7 @@ mod tests {
             child.stdin.take().unwrap().write_all(line).unwrap();
             let output = child.wait_with_output().unwrap();
             assert_eq!(output.status.success(), !line.is_empty());
-            assert_eq!(String::from_utf8(output.stdout).unwrap(), said);
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
         }
     }
 }

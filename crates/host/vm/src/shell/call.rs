@@ -21,7 +21,7 @@ pub(super) struct Heard {
     /// When the guest last sent something for this call.
     pub(super) at: Instant,
     pub(super) has_pong: bool,
-    pub(super) is_able: bool,
+    pub(super) can_stream: bool,
     pub(super) is_lost: bool,
     /// Exit status, standard output and standard error of a command that does not stream; `None`
     /// while it runs.
@@ -49,7 +49,7 @@ impl Call {
             heard: Mutex::new(Heard {
                 at: now,
                 has_pong: false,
-                is_able: false,
+                can_stream: false,
                 is_lost: false,
                 ended: None,
                 done: None,
@@ -70,7 +70,7 @@ impl Call {
         heard.at = Instant::now();
         match message {
             Message::Pong { .. } => heard.has_pong = true,
-            Message::Able { .. } => heard.is_able = true,
+            Message::Able { .. } => heard.can_stream = true,
             Message::Lost { .. } => heard.is_lost = true,
             Message::Ended {
                 status,
@@ -124,7 +124,7 @@ impl Call {
     }
 
     /// Time since the guest last sent something for this call.
-    pub(super) fn silence(&self) -> Duration {
+    pub(super) fn time_since_output(&self) -> Duration {
         self.lock().at.elapsed()
     }
 

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_in_plain_text_is_the_output() {
+    fn plain_text_lines_are_the_output() {
         let mut decoder = Decoder::new();
         let messages = decoder.feed(b"=lost\nBEGIN 1 0\n=time=1.5 ms\nERROR 1\n\nEND 1\n");
         assert_eq!(messages, [ended("1", 0, b"time=1.5 ms\n", b"")]);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_cut_short_by_a_reboot_gives_way_to_the_next() {
+    fn answer_cut_short_by_a_reboot_is_superseded() {
         let mut decoder = Decoder::new();
         assert!(decoder.feed(b"BEGIN a 0\nZm9v\n").is_empty());
         assert_eq!(

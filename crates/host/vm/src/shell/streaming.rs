@@ -51,7 +51,7 @@ impl Shell {
         sink: &mut dyn Sink,
     ) -> Result<Finish, NoAnswer> {
         let begin = Instant::now();
-        match self.is_able(until, begin)? {
+        match self.can_stream(until, begin)? {
             None => Ok(until.finish(begin).unwrap_or(Finish::TimedOut)),
             Some(false) => self.run_whole(command, until, sink),
             Some(true) => {
@@ -68,7 +68,7 @@ impl Shell {
 
     /// Whether the guest's agent can stream output; `None` if the command must be killed before the
     /// agent has answered.
-    fn is_able(&self, until: Until<'_>, begin: Instant) -> Result<Option<bool>, NoAnswer> {
+    fn can_stream(&self, until: Until<'_>, begin: Instant) -> Result<Option<bool>, NoAnswer> {
         if self.streams.load(Ordering::Relaxed) {
             return Ok(Some(true));
         }
@@ -80,15 +80,17 @@ impl Shell {
             }
             // In this order, so that an agent that streams says so first.
             let asked = self.send(&format!("\nABLE {id}\nPING {id}\n"), Instant::now());
-            let said = call.wait(pause, |heard| match heard {
-                Heard { is_able: true, .. } => Some(Ok(true)),
+            let answer = call.wait(pause, |heard| match heard {
+                Heard {
+                    can_stream: true, ..
+                } => Some(Ok(true)),
                 Heard { has_pong: true, .. } => Some(Ok(false)),
                 Heard { is_closed, .. } => is_closed.then_some(Err(NoAnswer::Closed)),
             });
-            match said {
-                Some(said) => break said.map(Some),
+            match answer {
+                Some(answer) => break answer.map(Some),
                 None if asked == Err(NoAnswer::Closed) => break Err(NoAnswer::Closed),
-                None if call.silence() >= SILENCE => break Err(NoAnswer::Silent),
+                None if call.time_since_output() >= SILENCE => break Err(NoAnswer::Silent),
                 None => pause = (pause * 3 / 2).min(PING_PAUSE_MAX),
             }
         };
@@ -143,7 +145,7 @@ impl Shell {
                 }
                 Some(Next::Overrun) => return Err(NoAnswer::Overrun),
                 Some(Next::Closed) => return Err(NoAnswer::Closed),
-                None if call.silence() >= SILENCE => return Err(NoAnswer::Silent),
+                None if call.time_since_output() >= SILENCE => return Err(NoAnswer::Silent),
                 None => {}
             }
         }
@@ -256,21 +258,21 @@ mod tests {
 
     /// The lines that the host has sent about a command.
     #[derive(Default)]
-    struct Said {
+    struct CommandState {
         granted: usize,
         is_killed: bool,
     }
 
     /// A guest that answers requests; `act` carries each `STREAM` out on a thread, by its id.
     fn guest(
-        act: impl Fn(&UnixStream, &str, &Mutex<Said>) + Send + Sync + 'static,
+        act: impl Fn(&UnixStream, &str, &Mutex<CommandState>) + Send + Sync + 'static,
     ) -> (tempfile::TempDir, Shell) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent");
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            let said = &Mutex::new(Said::default());
+            let state = &Mutex::new(CommandState::default());
             let act = &act;
             std::thread::scope(|scope| {
                 for line in BufReader::new(stream.try_clone().unwrap()).lines() {
@@ -281,17 +283,17 @@ mod tests {
                         ["ABLE", id] => format!("ABLE {id} stream\n"),
                         ["PING", id] => format!("PONG {id}\n"),
                         ["STREAM", id, bytes] => {
-                            said.lock().unwrap().granted = bytes.parse().unwrap();
+                            state.lock().unwrap().granted = bytes.parse().unwrap();
                             let (id, stream) = (id.to_owned(), stream.try_clone().unwrap());
-                            scope.spawn(move || act(&stream, &id, said));
+                            scope.spawn(move || act(&stream, &id, state));
                             continue;
                         }
                         ["MORE", _, bytes] => {
-                            said.lock().unwrap().granted += bytes.parse::<usize>().unwrap();
+                            state.lock().unwrap().granted += bytes.parse::<usize>().unwrap();
                             continue;
                         }
                         ["KILL", id] => {
-                            said.lock().unwrap().is_killed = true;
+                            state.lock().unwrap().is_killed = true;
                             format!("DONE {id} 137\n")
                         }
                         _ => continue,
@@ -312,11 +314,11 @@ mod tests {
     #[test]
     fn output_without_end_waits_for_its_reader() {
         const ALL: usize = 4 << 20;
-        let (_directory, shell) = guest(|stream, id, said| {
+        let (_directory, shell) = guest(|stream, id, state| {
             let mut sent = 0;
             while sent < ALL {
                 let length = 2400.min(ALL - sent);
-                if said.lock().unwrap().granted < sent + length {
+                if state.lock().unwrap().granted < sent + length {
                     std::thread::yield_now();
                     continue;
                 }
@@ -347,9 +349,9 @@ mod tests {
 
     #[test]
     fn guest_that_sends_more_than_it_may_is_not_followed() {
-        let (_directory, shell) = guest(|stream, id, said| {
+        let (_directory, shell) = guest(|stream, id, state| {
             // Whatever it was granted.
-            while !said.lock().unwrap().is_killed && says(stream, "OUT", id, &[0; 2400]) {}
+            while !state.lock().unwrap().is_killed && says(stream, "OUT", id, &[0; 2400]) {}
         });
         let mut sink = |_: Stream, _: &[u8]| {
             std::thread::sleep(Duration::from_millis(200));

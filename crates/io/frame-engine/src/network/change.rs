@@ -8,14 +8,14 @@ use carina_time::Instant;
 
 use super::{INTERNAL_LINKS, NO_INPUT, NO_OUTPUT, Network, RunningApp};
 use crate::app::{AnyConfig, AppContext, FrameApp, Opened, PortList, PortNames};
-use crate::assignment::Way;
+use crate::assignment::LinkDirection;
 use crate::configure_error::ConfigureError;
 use crate::difference::Difference;
 use crate::graph::{Graph, LinkName};
 use crate::link::FrameLink;
 use crate::neighbour::{Incoming, Outgoing};
 use crate::opening::Opening;
-use crate::part::{Part, Prepared, Refusal, Remains};
+use crate::part::{Discarded, Part, Prepared, Refusal};
 
 impl Network {
     /// Builds the apps that are new to the network, while the network runs unchanged. `opened` has
@@ -39,10 +39,10 @@ impl Network {
             match self.build(name, config, opened.remove(name)) {
                 Ok(app) => drop(prepared.built.insert(name.clone(), app)),
                 Err(error) => {
-                    let mut remains = prepared.dismantle();
+                    let mut discarded = prepared.dismantle();
                     let unused = opened.into_values().filter_map(Result::ok);
-                    remains.apps.extend(unused);
-                    return Err(Box::new(Refusal { error, remains }));
+                    discarded.apps.extend(unused);
+                    return Err(Box::new(Refusal { error, discarded }));
                 }
             }
         }
@@ -66,7 +66,7 @@ impl Network {
     }
 
     /// Makes the prepared part the running one. This cannot fail.
-    pub(crate) fn commit(&mut self, prepared: Prepared) -> (Difference, Remains) {
+    pub(crate) fn commit(&mut self, prepared: Prepared) -> (Difference, Discarded) {
         let Prepared {
             part,
             difference,
@@ -83,7 +83,7 @@ impl Network {
         self.rewire();
         self.order = order(&self.apps, self.links.len());
         self.next_tick = Instant::ZERO;
-        (difference, Remains { apps, graph })
+        (difference, Discarded { apps, graph })
     }
 
     fn build(
@@ -153,20 +153,20 @@ impl Network {
         let mut outgoing: BTreeMap<_, _> = outgoing.map(|(at, end)| (name_of(at), end)).collect();
         let mut old: BTreeMap<LinkName, FrameLink> = names.into_iter().zip(named).collect();
         for name in &part.graph.links {
-            let way = Way::of(name, &part.graph);
+            let direction = LinkDirection::of(name, &part.graph);
             // A link from another network is counted there.
-            let is_shown = way != Way::In;
+            let is_shown = direction != LinkDirection::In;
             let kept = old.remove(name).filter(|link| link.is_shown() == is_shown);
             let text = is_shown.then(|| name.to_string());
             let new = || FrameLink::new(text.as_deref(), &self.counters);
             let at = links.len();
-            match way {
-                Way::Inside => {}
-                Way::In => {
+            match direction {
+                LinkDirection::Inside => {}
+                LinkDirection::In => {
                     let end = part.incoming.remove(name).or_else(|| incoming.remove(name));
                     self.incoming.extend(end.map(|end| (at, end)));
                 }
-                Way::Out => {
+                LinkDirection::Out => {
                     let end = part.outgoing.remove(name).or_else(|| outgoing.remove(name));
                     self.outgoing.extend(end.map(|end| (at, end)));
                 }

@@ -229,10 +229,10 @@ fn app_knows_the_app_that_it_replaces() {
         let app = network.app::<HeirApp>(name).unwrap();
         assert_eq!(app.generation, generation, "{name}, {version}");
     }
-    let (said, missed) = network.notices().take();
-    let said: Vec<_> = said.iter().map(|notice| notice.text.as_str()).collect();
+    let (notices, missed) = network.notices().take();
+    let notices: Vec<_> = notices.iter().map(|notice| notice.text.as_str()).collect();
     assert_eq!(
-        (said, missed),
+        (notices, missed),
         (vec!["after None", "after Some(1)", "after None"], 0)
     );
 }

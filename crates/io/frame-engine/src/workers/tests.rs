@@ -251,7 +251,7 @@ fn refusal_of_one_worker_changes_nothing_on_any() {
 }
 
 #[test]
-fn app_that_changes_its_worker_is_made_anew_there() {
+fn app_that_changes_its_worker_is_recreated_there() {
     let mut chain = Chain::new(&[0, 0]);
     chain.send(500);
     chain.graph.place("a1", 1);

@@ -178,7 +178,7 @@ impl ReceiveRing {
             looked += 1;
             let slot = self.next;
             self.next = self.ring.next(slot);
-            let wants_more = match self.judge(status, second, counts) {
+            let wants_more = match self.frame_length(status, second, counts) {
                 None => true,
                 Some(len) => {
                     taken += 1;
@@ -205,7 +205,7 @@ impl ReceiveRing {
     /// The length of a frame that is complete in its buffer and without errors. Otherwise `None`,
     /// and the frame is counted.
     #[inline]
-    fn judge(&mut self, status: u32, second: u64, counts: &mut Counts) -> Option<usize> {
+    fn frame_length(&mut self, status: u32, second: u64, counts: &mut Counts) -> Option<usize> {
         let len = (second >> 32) as u16 as usize;
         let is_end = status & END_OF_PACKET != 0;
         let is_first = !std::mem::replace(&mut self.is_within_frame, !is_end);

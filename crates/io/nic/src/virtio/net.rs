@@ -82,12 +82,12 @@ impl VirtioNet {
         // The reset comes first: the device may still use the queues of a process that was killed.
         device.reset()?;
         let mut plan = |ring: usize| -> Result<Plan, NicError> {
-            let most = device.ring_size(ring);
-            if most == 0 {
+            let size_max = device.ring_size(ring);
+            if size_max == 0 {
                 return Err(NicError::Ring);
             }
             // The largest power of two within the device's limit.
-            let size = most.min(settings.ring);
+            let size = size_max.min(settings.ring);
             let size = 1 << (u16::BITS - 1 - size.leading_zeros());
             let [descriptors, driver, used] = split_bytes(size);
             let descriptors = memory.part(descriptors as usize, 4096)?;

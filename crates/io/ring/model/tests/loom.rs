@@ -159,8 +159,8 @@ fn check_between(messages: u64, preemptions: usize, must_ring: fn(&SleepFlag) ->
     builder.preemption_bound = Some(preemptions);
     builder.check(move || {
         let (mut sender, mut receiver) = queue::<Arc<u64>>(2);
-        let bell = Arc::new((SleepFlag::new(), Doorbell::default()));
-        let theirs = bell.clone();
+        let doorbell = Arc::new((SleepFlag::new(), Doorbell::default()));
+        let theirs = doorbell.clone();
         let thread = thread::spawn(move || {
             let mut message = 0;
             while message < messages {
@@ -180,11 +180,11 @@ fn check_between(messages: u64, preemptions: usize, must_ring: fn(&SleepFlag) ->
             if take(&mut receiver, &mut expected) > 0 {
                 continue;
             }
-            bell.0.announce();
+            doorbell.0.announce();
             if receiver.waiting() == 0 {
-                bell.1.wait_and_drain();
+                doorbell.1.wait_and_drain();
             }
-            bell.0.withdraw();
+            doorbell.0.withdraw();
         }
         thread.join().unwrap();
     });

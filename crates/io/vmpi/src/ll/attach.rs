@@ -119,7 +119,7 @@ impl Attach {
         if !self.is_up() && !self.version_is_right(station) {
             return Step::Stay;
         }
-        let peer = station.look();
+        let peer = station.read_peer();
         self.peer = peer;
         if peer.epoch != self.peer_epoch {
             return self.meet(&peer, station, zero);
@@ -217,7 +217,7 @@ impl Attach {
     /// Whether the peer now shows another epoch than the one of this link, or no longer
     /// acknowledges this side's epoch.
     pub(super) fn has_peer_changed(&self, station: &dyn Board) -> bool {
-        let peer = station.look();
+        let peer = station.read_peer();
         peer.epoch != self.peer_epoch || peer.seen != self.mine.epoch
     }
 

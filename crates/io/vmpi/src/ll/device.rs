@@ -27,7 +27,7 @@ pub(super) trait Doorbells: Send {
     fn own(&self) -> Option<&EventFd>;
 
     /// Clears the pending signals of [`Doorbells::own`].
-    fn silence(&mut self) {
+    fn clear_signal(&mut self) {
         if let Some(doorbell) = self.own() {
             doorbell.drain();
         }
@@ -304,7 +304,7 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
     }
 
     fn disarm(&mut self) {
-        self.doorbells.silence();
+        self.doorbells.clear_signal();
         if let Some(rings) = self.live() {
             rings.rx.disarm();
             rings.tx.disarm();

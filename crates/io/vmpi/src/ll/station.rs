@@ -63,7 +63,7 @@ pub(super) trait Board {
     fn show(&self, half: &Half);
 
     /// The peer's half.
-    fn look(&self) -> Half;
+    fn read_peer(&self) -> Half;
 
     /// The version that the peer, or the region, uses. `None` if the peer has shown nothing yet.
     fn version(&self) -> Option<u32>;
@@ -119,7 +119,7 @@ impl Board for Station {
 
     /// Reads each field of the peer's half once. `epoch` is read before `seen`: if `seen` names
     /// this side's epoch, it was then written by the peer of this epoch or a later one.
-    fn look(&self) -> Half {
+    fn read_peer(&self) -> Half {
         let peer = self.side.peer();
         let load = |field, order| u32::from_le(self.field(peer, field).load(order));
         Half {

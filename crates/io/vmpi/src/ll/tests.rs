@@ -80,7 +80,7 @@ fn sides_find_each_other_and_records_cross() {
 }
 
 #[test]
-fn nothing_passes_before_the_peer_is_there() {
+fn nothing_passes_before_the_peer_attaches() {
     let region = MemfdRegion::create(REGION).unwrap();
     let mut guest = region.device(Side::Guest).unwrap();
     assert_eq!(guest.link(1), LinkState::Down(DownReason::NoPeer));

@@ -84,7 +84,7 @@ impl Front {
             return Err(Other::Fragment);
         }
         let Boundary { next, named_at, at } = match place {
-            Place::BehindTheWay => upper.on_the_way,
+            Place::BehindTheWay => upper.path_boundary,
             Place::BehindAll => Boundary {
                 next: upper.protocol,
                 named_at: upper.named_at,

@@ -26,7 +26,7 @@ use super::{NO, OK, socket_of};
 /// [`TraceServer::serve_for`].
 pub(crate) struct TraceServer {
     path: PathBuf,
-    wanted: Receiver<Wanted>,
+    wanted: Receiver<WaitingRequest>,
     /// Signalled when a request waits.
     called: Arc<EventFd>,
     stop: Arc<Stop>,
@@ -35,16 +35,16 @@ pub(crate) struct TraceServer {
 
 struct Stop {
     is_set: AtomicBool,
-    bell: EventFd,
+    event: EventFd,
 }
 
 /// A request that waits for the owner of the graph.
-struct Wanted {
+struct WaitingRequest {
     request: TraceRequest,
     reply: Sender<Result<TapFile, Refusal>>,
 }
 
-impl Wanted {
+impl WaitingRequest {
     fn answer(self, workers: &Workers) {
         // The reader may have disconnected.
         let _ = self.reply.send(taps(workers, &self.request));
@@ -55,7 +55,7 @@ impl Wanted {
 /// event by which they wake the owner.
 #[derive(Clone)]
 struct Owner {
-    wanted: Sender<Wanted>,
+    wanted: Sender<WaitingRequest>,
     called: Arc<EventFd>,
 }
 
@@ -93,11 +93,11 @@ impl TraceServer {
         listener.set_nonblocking(true)?;
         let stop = Arc::new(Stop {
             is_set: AtomicBool::new(false),
-            bell: EventFd::new()?,
+            event: EventFd::new()?,
         });
         let epoll = Epoll::new()?;
         epoll.add(&listener, 0, Interest::Read)?;
-        epoll.add(stop.bell.as_fd(), 1, Interest::Read)?;
+        epoll.add(stop.event.as_fd(), 1, Interest::Read)?;
         let (sender, wanted) = mpsc::channel();
         let called = Arc::new(EventFd::new()?);
         let owner = Owner {
@@ -135,27 +135,27 @@ impl TraceServer {
         }
     }
 
-    /// Like [`TraceServer::serve_for`], but returns early when `bell` is signalled. Fails if the
-    /// system refuses to wait for the bell.
+    /// Like [`TraceServer::serve_for`], but returns early when `event` is signalled. Fails if the
+    /// system refuses to wait for the event.
     pub(crate) fn serve_until(
         &self,
         workers: &Workers,
-        bell: &EventFd,
+        event: &EventFd,
         time: Duration,
     ) -> io::Result<()> {
         let begin = Instant::now();
         let epoll = Epoll::new()?;
-        epoll.add(bell, BELL, Interest::Read)?;
+        epoll.add(event, EVENT, Interest::Read)?;
         epoll.add(&*self.called, CALLED, Interest::Read)?;
         let mut ready = Vec::new();
         loop {
             let left = time.saturating_sub(begin.elapsed());
             epoll.wait(&mut ready, u64::try_from(left.as_nanos()).ok())?;
             self.called.drain();
-            for wanted in self.wanted.try_iter() {
-                wanted.answer(workers);
+            for request in self.wanted.try_iter() {
+                request.answer(workers);
             }
-            if left.is_zero() || ready.iter().any(|it| it.token == BELL) {
+            if left.is_zero() || ready.iter().any(|it| it.token == EVENT) {
                 return Ok(());
             }
         }
@@ -165,7 +165,7 @@ impl TraceServer {
 impl Drop for TraceServer {
     fn drop(&mut self) {
         self.stop.is_set.store(true, Ordering::Release);
-        self.stop.bell.signal();
+        self.stop.event.signal();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -299,7 +299,7 @@ impl Reader {
         let request: TraceRequest = text.parse()?;
         let (reply, answer) = mpsc::channel();
         // If the owner has ended, no answer comes either.
-        let _ = owner.wanted.send(Wanted { request, reply });
+        let _ = owner.wanted.send(WaitingRequest { request, reply });
         owner.called.signal();
         let begin = Instant::now();
         while begin.elapsed() < ANSWER_TIME && !self.stop.is_set() {
@@ -367,7 +367,7 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Events that the owner waits for.
-const BELL: u64 = 0;
+const EVENT: u64 = 0;
 const CALLED: u64 = 1;
 /// Most traces of a graph at the same time.
 const TRACES_MAX: usize = 8;

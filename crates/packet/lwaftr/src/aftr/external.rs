@@ -11,11 +11,11 @@ use carina_wire::inet::{ARP4_BYTES, Arp4, ETHERTYPE_IPV4, Ipv4Header};
 use super::Aftr;
 use super::arrived::{Arrived, How, Outer};
 use super::parts::Key4;
-use crate::counters::{Of, Single};
+use crate::counters::{PairCounter, Single};
 use crate::exchange::Learnt;
 use crate::icmp::{Message, NO_HOP4, UNREACHABLE4};
 use crate::link::ETHER;
-use crate::packet::{Packet4, Way, clear_identification, count_hop};
+use crate::packet::{Packet4, PacketDirection, clear_identification, count_hop};
 use crate::table::Tunnel;
 
 impl Aftr {
@@ -30,22 +30,23 @@ impl Aftr {
         }
         match ethertype {
             ETHERTYPE_ARP if self.external.lets_in(frame.bytes()) => self.arp(&frame, now),
-            ETHERTYPE_ARP => self.drop4(Of::DropFilteredInIpv4, bytes),
+            ETHERTYPE_ARP => self.drop4(PairCounter::DropFilteredInIpv4, bytes),
             ETHERTYPE_IPV4 => self.ipv4(frame, now),
-            _ => self.drop4(Of::DropMisplacedNotIpv4, bytes),
+            _ => self.drop4(PairCounter::DropMisplacedNotIpv4, bytes),
         }
     }
 
     fn ipv4(&mut self, mut frame: Frame, now: Instant) {
         let bytes = frame.len();
         let Ok(mut header) = Ipv4Header::decode(&frame.bytes()[ETHER..]) else {
-            return self.drop4(Of::DropMalformedIpv4, bytes);
+            return self.drop4(PairCounter::DropMalformedIpv4, bytes);
         };
         if header.is_fragment {
-            let Some((whole, its)) = self.put_together4(&frame, ETHER, &header, None, now) else {
+            let Some((whole, whole_header)) = self.put_together4(&frame, ETHER, &header, None, now)
+            else {
                 return;
             };
-            (frame, header) = (whole, its);
+            (frame, header) = (whole, whole_header);
         } else {
             self.counters.add(Single::InIpv4FragReassemblyUnneeded, 1);
         }
@@ -53,13 +54,13 @@ impl Aftr {
         frame.truncate(ETHER + header.total_bytes);
         let bytes = frame.len();
         if !self.external.lets_in(frame.bytes()) {
-            return self.drop4(Of::DropFilteredInIpv4, bytes);
+            return self.drop4(PairCounter::DropFilteredInIpv4, bytes);
         }
         if header.destination == self.own.v4.ip && self.echo4(&mut frame) {
             let (link, leaving) = self.leaving4();
             return link.send_frame(frame, false, leaving);
         }
-        self.counters.count(Of::InIpv4, bytes);
+        self.counters.count(PairCounter::InIpv4, bytes);
         let is_group = Mac(*frame.bytes().first_chunk().unwrap_or(&[0; 6])).is_group();
         frame.advance(ETHER);
         let how = How { is_group, now };
@@ -75,8 +76,8 @@ impl Aftr {
         let bytes = frame.len();
         let is_answered = answer(frame.bytes_mut(), self.own.v4.ip) == Found::Answered;
         if is_answered {
-            self.counters.count(Of::InIcmpv4Echo, bytes);
-            self.counters.count(Of::OutIcmpv4Echo, bytes);
+            self.counters.count(PairCounter::InIcmpv4Echo, bytes);
+            self.counters.count(PairCounter::OutIcmpv4Echo, bytes);
         }
         is_answered
     }
@@ -109,20 +110,25 @@ impl Aftr {
             Some((frame, header))
         });
         if decoded.is_none() {
-            self.counters.count(Of::DropNoFrame, whole.payload.len());
+            self.counters
+                .count(PairCounter::DropNoFrame, whole.payload.len());
         }
         decoded
     }
 
-    fn forward_from_internet(&mut self, packet: Frame, arrived: &Arrived) -> Result<(), Of> {
+    fn forward_from_internet(
+        &mut self,
+        packet: Frame,
+        arrived: &Arrived,
+    ) -> Result<(), PairCounter> {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
         if view.is_icmp() && !self.policy.allows_icmp4 {
-            return Err(Of::DropInByPolicyIcmpv4);
+            return Err(PairCounter::DropInByPolicyIcmpv4);
         }
         if view.is_damaged_icmp() {
-            return Err(Of::DropBadChecksumIcmpv4);
+            return Err(PairCounter::DropBadChecksumIcmpv4);
         }
-        let port = view.port(Way::ToB4, &self.rules);
+        let port = view.port(PacketDirection::ToB4, &self.rules);
         match self.table.find(view.destination, port) {
             Some(tunnel) => self.forward_to_b4(packet, &tunnel, arrived),
             None => Err(self.unbound(&packet, arrived)),
@@ -131,28 +137,29 @@ impl Aftr {
 
     /// Refuses a packet whose destination has no softwire: its sender gets an ICMP error, unless
     /// the packet itself is ICMP. Returns the counter of the drop. (RFC 7596 §6.2, §8.1)
-    pub(super) fn unbound(&mut self, packet: &Frame, arrived: &Arrived) -> Of {
+    pub(super) fn unbound(&mut self, packet: &Frame, arrived: &Arrived) -> PairCounter {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
         if view.is_icmp() {
             if !self.rules.counts_as_snabb {
-                return Of::DropInByRfc7596Icmpv4;
+                return PairCounter::DropInByRfc7596Icmpv4;
             }
             return self.unbound_icmp(packet);
         }
         self.tell4(UNREACHABLE4, &view, arrived.how);
-        Of::DropNoDestSoftwireIpv4
+        PairCounter::DropNoDestSoftwireIpv4
     }
 
     /// Counts an ICMP packet without a softwire as Snabb does: as one without softwire, and also as
     /// silently dropped if ICMP errors are enabled at all.
-    pub(super) fn unbound_icmp(&mut self, packet: &Frame) -> Of {
+    pub(super) fn unbound_icmp(&mut self, packet: &Frame) -> PairCounter {
         if !self.policy.sends_errors4 {
             self.counters.add(Single::DropOutByPolicyIcmpv4Packets, 1);
-            return Of::DropNoDestSoftwireIpv4;
+            return PairCounter::DropNoDestSoftwireIpv4;
         }
         let bytes = ETHER + packet.len();
-        self.counters.count(Of::DropNoDestSoftwireIpv4, bytes);
-        Of::DropInByRfc7596Icmpv4
+        self.counters
+            .count(PairCounter::DropNoDestSoftwireIpv4, bytes);
+        PairCounter::DropInByRfc7596Icmpv4
     }
 
     /// Forwards an IPv4 packet to the B4 at the end of `tunnel`. An error is the counter under
@@ -162,7 +169,7 @@ impl Aftr {
         mut packet: Frame,
         tunnel: &Tunnel,
         arrived: &Arrived,
-    ) -> Result<(), Of> {
+    ) -> Result<(), PairCounter> {
         let is_counted_first = !self.rules.quotes_as_received && arrived.header.ttl > 0;
         if is_counted_first {
             count_hop(packet.bytes_mut());
@@ -170,12 +177,12 @@ impl Aftr {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
         if arrived.header.ttl <= 1 {
             self.tell4(NO_HOP4, &view, arrived.how);
-            return Err(Of::DropTtlZeroIpv4);
+            return Err(PairCounter::DropTtlZeroIpv4);
         }
         let longest = self.mtu_to(tunnel) - 40;
         if packet.len() > longest && must_not_be_cut(packet.bytes()) {
             self.tell4(Message::must_cut(longest), &view, arrived.how);
-            return Err(Of::DropOverMtuButDontFragmentIpv4);
+            return Err(PairCounter::DropOverMtuButDontFragmentIpv4);
         }
         if !is_counted_first {
             count_hop(packet.bytes_mut());
@@ -190,12 +197,12 @@ impl Aftr {
     fn arp(&mut self, frame: &Frame, now: Instant) {
         let bytes = frame.len();
         let Some(arp) = Arp4::decode(&frame.bytes()[ETHER..]) else {
-            return self.drop4(Of::DropMalformedArp, bytes);
+            return self.drop4(PairCounter::DropMalformedArp, bytes);
         };
         let of = if arp.is_reply {
-            Of::InArpReply
+            PairCounter::InArpReply
         } else {
-            Of::InArpRequest
+            PairCounter::InArpRequest
         };
         self.counters.count(of, bytes);
         if let Some(heard) = self.own.v4.heard(&arp)
@@ -222,12 +229,12 @@ impl Aftr {
         bytes[12..ETHER].copy_from_slice(&ETHERTYPE_ARP.to_be_bytes());
         bytes[ETHER..].copy_from_slice(&arp.encode());
         let Some(frame) = self.pool.frame_of(&bytes) else {
-            return self.counters.count(Of::DropNoFrame, bytes.len());
+            return self.counters.count(PairCounter::DropNoFrame, bytes.len());
         };
         let of = if arp.is_reply {
-            Of::OutArpReply
+            PairCounter::OutArpReply
         } else {
-            Of::OutArpRequest
+            PairCounter::OutArpRequest
         };
         self.counters.count(of, bytes.len());
         let (link, leaving) = self.leaving4();

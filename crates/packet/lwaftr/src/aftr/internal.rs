@@ -13,11 +13,11 @@ use super::Aftr;
 use super::arrived::{Arrived, How, OUTER_BYTES, Outer};
 use super::parts::Key6;
 use crate::config::Internal;
-use crate::counters::{Of, Single};
+use crate::counters::{PairCounter, Single};
 use crate::exchange::Learnt;
 use crate::icmp::{Message, NO_HOP4, UNREACHABLE4, WRONG_SOURCE6, answer6, sum6};
 use crate::link::ETHER;
-use crate::packet::{Packet4, Way, count_hop};
+use crate::packet::{Packet4, PacketDirection, count_hop};
 use crate::table::Tunnel;
 
 impl Aftr {
@@ -27,10 +27,10 @@ impl Aftr {
             if self.rules.counts_as_snabb {
                 self.counters.add(Single::InIpv6FragReassemblyUnneeded, 1);
             }
-            return self.drop6(Of::DropMisplacedNotIpv6, bytes);
+            return self.drop6(PairCounter::DropMisplacedNotIpv6, bytes);
         }
         let Some((outer, length)) = header6(frame.bytes()) else {
-            return self.drop6(Of::DropMalformedIpv6, bytes);
+            return self.drop6(PairCounter::DropMalformedIpv6, bytes);
         };
         // The bytes behind the packet are Ethernet's padding.
         frame.truncate(ETHER + 40 + length);
@@ -46,7 +46,7 @@ impl Aftr {
             return;
         };
         let Some((outer, _)) = header6(whole.bytes()) else {
-            return self.drop6(Of::DropMalformedIpv6, whole.len());
+            return self.drop6(PairCounter::DropMalformedIpv6, whole.len());
         };
         if let Some(upper) = self.upper(&whole, &outer, now) {
             without_extensions6(&mut whole, ETHER, &upper);
@@ -78,8 +78,8 @@ impl Aftr {
             self.parameter_problem(code, at, frame, outer, now);
         }
         let of = match error {
-            Ipv6Error::Malformed => Of::DropMalformedIpv6,
-            _ => Of::DropExtensionHeadersIpv6,
+            Ipv6Error::Malformed => PairCounter::DropMalformedIpv6,
+            _ => PairCounter::DropExtensionHeadersIpv6,
         };
         self.drop6(of, frame.len());
         None
@@ -95,7 +95,7 @@ impl Aftr {
         now: Instant,
     ) -> Option<Frame> {
         let Some((fragment, id)) = fragment6(frame.bytes(), ETHER) else {
-            self.drop6(Of::DropMalformedIpv6, frame.len());
+            self.drop6(PairCounter::DropMalformedIpv6, frame.len());
             return None;
         };
         let (key, random) = (Key6::new(outer, id), self.numbers.draw());
@@ -120,7 +120,8 @@ impl Aftr {
         };
         let made = whole6(&whole, ETHER, &self.pool);
         if made.is_err() {
-            self.counters.count(Of::DropNoFrame, whole.payload.len());
+            self.counters
+                .count(PairCounter::DropNoFrame, whole.payload.len());
         }
         made.ok()
     }
@@ -152,27 +153,29 @@ impl Aftr {
     fn ipv6(&mut self, mut frame: Frame, was_cut: bool, now: Instant) {
         let bytes = frame.len();
         if !self.internal.lets_in(frame.bytes()) {
-            return self.drop6(Of::DropFilteredInIpv6, bytes);
+            return self.drop6(PairCounter::DropFilteredInIpv6, bytes);
         }
         let Some((outer, _)) = header6(frame.bytes()) else {
-            return self.drop6(Of::DropMalformedIpv6, bytes);
+            return self.drop6(PairCounter::DropMalformedIpv6, bytes);
         };
         if outer.header[6] == PROTOCOL_ICMP6 {
             match Neighbour::decode(&frame.bytes()[ETHER..]) {
                 // RFC 6980 §5
-                Ok(_) if was_cut => return self.drop6(Of::DropMalformedNdp, bytes),
+                Ok(_) if was_cut => return self.drop6(PairCounter::DropMalformedNdp, bytes),
                 Ok(message) => return self.neighbour(&message, &frame, now),
-                Err(NeighbourError::Invalid) => return self.drop6(Of::DropMalformedNdp, bytes),
+                Err(NeighbourError::Invalid) => {
+                    return self.drop6(PairCounter::DropMalformedNdp, bytes);
+                }
                 Err(_) => {}
             }
             if answer6(frame.bytes_mut(), self.own.v6.ip) {
-                self.counters.count(Of::InIcmpv6Echo, bytes);
-                self.counters.count(Of::OutIcmpv6Echo, bytes);
+                self.counters.count(PairCounter::InIcmpv6Echo, bytes);
+                self.counters.count(PairCounter::OutIcmpv6Echo, bytes);
                 let (link, leaving) = self.leaving6();
                 return link.send_frame(frame, false, leaving);
             }
         }
-        self.counters.count(Of::InIpv6, bytes);
+        self.counters.count(PairCounter::InIpv6, bytes);
         let how = How {
             is_group: is_group(&frame),
             now,
@@ -181,7 +184,7 @@ impl Aftr {
         let result = match outer.header[6] {
             PROTOCOL_IPV4 => self.forward_from_b4(frame, outer, how),
             PROTOCOL_ICMP6 => self.translate(&frame, how),
-            _ => Err(Of::DropUnknownProtocolIpv6),
+            _ => Err(PairCounter::DropUnknownProtocolIpv6),
         };
         if let Err(of) = result {
             self.drop_from_b4(of, bytes);
@@ -189,28 +192,34 @@ impl Aftr {
     }
 
     /// Drops a packet that arrived from a B4 in a frame of `bytes` bytes.
-    fn drop_from_b4(&mut self, of: Of, bytes: usize) {
+    fn drop_from_b4(&mut self, of: PairCounter, bytes: usize) {
         let is_between_softwires = matches!(
             of,
-            Of::DropTtlZeroIpv4
-                | Of::DropOverMtuButDontFragmentIpv4
-                | Of::DropNoDestSoftwireIpv4
-                | Of::DropInByRfc7596Icmpv4
-                | Of::DropInByPolicyIcmpv4
-                | Of::DropBadChecksumIcmpv4
+            PairCounter::DropTtlZeroIpv4
+                | PairCounter::DropOverMtuButDontFragmentIpv4
+                | PairCounter::DropNoDestSoftwireIpv4
+                | PairCounter::DropInByRfc7596Icmpv4
+                | PairCounter::DropInByPolicyIcmpv4
+                | PairCounter::DropBadChecksumIcmpv4
         );
         if is_between_softwires && self.rules.counts_as_snabb {
             self.counters.count(of, bytes - OUTER_BYTES);
-            self.counters.count(Of::DropAllIpv6Iface, bytes);
+            self.counters.count(PairCounter::DropAllIpv6Iface, bytes);
         } else {
             self.drop6(of, bytes);
         }
     }
 
     /// Decapsulates a packet from a B4, reassembles it if it is a fragment, and forwards it.
-    fn forward_from_b4(&mut self, mut frame: Frame, outer: Outer, how: How) -> Result<(), Of> {
+    fn forward_from_b4(
+        &mut self,
+        mut frame: Frame,
+        outer: Outer,
+        how: How,
+    ) -> Result<(), PairCounter> {
         frame.advance(40);
-        let header = Ipv4Header::decode(frame.bytes()).map_err(|_| Of::DropMalformedIpv4)?;
+        let header =
+            Ipv4Header::decode(frame.bytes()).map_err(|_| PairCounter::DropMalformedIpv4)?;
         frame.truncate(header.total_bytes);
         let arrived = |header| Arrived { header, how };
         if !header.is_fragment {
@@ -230,22 +239,22 @@ impl Aftr {
         mut packet: Frame,
         outer: &Outer,
         arrived: &Arrived,
-    ) -> Result<(), Of> {
+    ) -> Result<(), PairCounter> {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
         if self.rules.checks_icmp_of_b4s && view.is_damaged_icmp() {
-            return Err(Of::DropBadChecksumIcmpv4);
+            return Err(PairCounter::DropBadChecksumIcmpv4);
         }
         let [b4, br] = outer.ends();
         let owner = self
             .table
-            .find(view.source, view.port(Way::FromB4, &self.rules));
+            .find(view.source, view.port(PacketDirection::FromB4, &self.rules));
         if owner != Some(Tunnel { b4, br }) {
             let source = owner.map_or(br, |owner| owner.br);
             self.wrong_source(packet, source, outer, arrived.how);
-            return Err(Of::DropNoSourceSoftwireIpv6);
+            return Err(PairCounter::DropNoSourceSoftwireIpv6);
         }
         if self.rules.carries_congestion && !carry_mark(outer.class(), packet.bytes_mut()) {
-            return Err(Of::DropCeButNotEctIpv4);
+            return Err(PairCounter::DropCeButNotEctIpv4);
         }
         if self.policy.has_hairpinning && self.table.has_address(arrived.header.destination) {
             return self.hairpin(packet, arrived);
@@ -264,16 +273,17 @@ impl Aftr {
     }
 
     /// Forwards a packet from a B4 to a B4. (RFC 7596 §6.2)
-    fn hairpin(&mut self, packet: Frame, arrived: &Arrived) -> Result<(), Of> {
+    fn hairpin(&mut self, packet: Frame, arrived: &Arrived) -> Result<(), PairCounter> {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
-        self.counters.count(Of::HairpinIpv4, ETHER + packet.len());
+        self.counters
+            .count(PairCounter::HairpinIpv4, ETHER + packet.len());
         if view.is_icmp() && self.refuses_hairpinned_icmp() {
-            return Err(Of::DropInByPolicyIcmpv4);
+            return Err(PairCounter::DropInByPolicyIcmpv4);
         }
         if !self.rules.checks_icmp_of_b4s && view.is_damaged_icmp() {
-            return Err(Of::DropBadChecksumIcmpv4);
+            return Err(PairCounter::DropBadChecksumIcmpv4);
         }
-        let port = view.port(Way::ToB4, &self.rules);
+        let port = view.port(PacketDirection::ToB4, &self.rules);
         match self.table.find(view.destination, port) {
             Some(tunnel) => self.forward_to_b4(packet, &tunnel, arrived),
             None => Err(self.unbound(&packet, arrived)),
@@ -285,19 +295,23 @@ impl Aftr {
         self.rules.drops_hairpinned_icmp && !self.policy.allows_icmp4
     }
 
-    fn forward_to_internet(&mut self, mut packet: Frame, arrived: &Arrived) -> Result<(), Of> {
+    fn forward_to_internet(
+        &mut self,
+        mut packet: Frame,
+        arrived: &Arrived,
+    ) -> Result<(), PairCounter> {
         let view = Packet4::checked(packet.bytes(), &arrived.header);
         let is_hop = self.rules.decapsulation_is_a_hop;
         if is_hop && arrived.header.ttl <= 1 {
             self.tell4(NO_HOP4, &view, arrived.how);
-            return Err(Of::DropTtlZeroIpv4);
+            return Err(PairCounter::DropTtlZeroIpv4);
         }
         let longest = self.external.mtu();
         if packet.len() > longest && must_not_be_cut(packet.bytes()) {
             if self.rules.answers_too_long {
                 self.tell4(Message::must_cut(longest), &view, arrived.how);
             }
-            return Err(Of::DropOverMtuButDontFragmentIpv4);
+            return Err(PairCounter::DropOverMtuButDontFragmentIpv4);
         }
         if is_hop {
             count_hop(packet.bytes_mut());
@@ -310,35 +324,37 @@ impl Aftr {
 /// Translation of ICMPv6 errors about tunnel packets. (RFC 2473 §8)
 impl Aftr {
     /// Sends an ICMPv4 error to the source of the inner packet that an ICMPv6 error quotes.
-    fn translate(&mut self, packet: &Frame, how: How) -> Result<(), Of> {
+    fn translate(&mut self, packet: &Frame, how: How) -> Result<(), PairCounter> {
         let bytes = packet.bytes();
         if !self.policy.allows_icmp6 {
-            return Err(Of::DropInByPolicyIcmpv6);
+            return Err(PairCounter::DropInByPolicyIcmpv6);
         }
         if bytes.len() < 48 || self.rules.checks_tunnel_errors && sum6(bytes) != 0 {
-            return Err(Of::DropBadChecksumIcmpv6);
+            return Err(PairCounter::DropBadChecksumIcmpv6);
         }
         let (kind, code) = (bytes[40], bytes[41]);
         let word = u32::from_be_bytes([bytes[44], bytes[45], bytes[46], bytes[47]]);
         let message = match (kind, code) {
             // No IPv6 path has a smaller MTU. (RFC 8201 §4)
             (2, 0) if self.rules.discards_small_mtus && word < u32::from(Internal::MTU_MIN) => {
-                return Err(Of::DropTooSmallMtuIcmpv6);
+                return Err(PairCounter::DropTooSmallMtuIcmpv6);
             }
             (1, _) | (3, 0) | (4, _) => UNREACHABLE4,
             (2, 0) => Message::must_cut((word as usize).saturating_sub(40).max(MTU4_MIN)),
-            (2, _) => return Err(Of::DropTooBigTypeButNotCodeIcmpv6),
-            (3, _) => return Err(Of::DropOverTimeButNotHopLimitIcmpv6),
-            _ => return Err(Of::DropUnknownProtocolIcmpv6),
+            (2, _) => return Err(PairCounter::DropTooBigTypeButNotCodeIcmpv6),
+            (3, _) => return Err(PairCounter::DropOverTimeButNotHopLimitIcmpv6),
+            _ => return Err(PairCounter::DropUnknownProtocolIcmpv6),
         };
-        let (outer, inner) = quoted(&bytes[48..]).ok_or(Of::DropNotOursIcmpv6)?;
+        let (outer, inner) = quoted(&bytes[48..]).ok_or(PairCounter::DropNotOursIcmpv6)?;
         let [br, b4] = outer.ends();
         let owner = || {
-            self.table
-                .find(inner.destination, inner.port(Way::ToB4, &self.rules))
+            self.table.find(
+                inner.destination,
+                inner.port(PacketDirection::ToB4, &self.rules),
+            )
         };
         if self.rules.checks_tunnel_errors && owner() != Some(Tunnel { b4, br }) {
-            return Err(Of::DropNotOursIcmpv6);
+            return Err(PairCounter::DropNotOursIcmpv6);
         }
         if self.rules.learns_path_mtus && (kind, code) == (2, 0) {
             let mtu = word as usize;
@@ -396,8 +412,8 @@ impl Aftr {
     fn neighbour(&mut self, message: &Neighbour, frame: &Frame, now: Instant) {
         let bytes = frame.len();
         match message.kind {
-            NeighbourKind::Solicitation => self.counters.count(Of::InNdpNs, bytes),
-            NeighbourKind::Advertisement { .. } => self.counters.count(Of::InNdpNa, bytes),
+            NeighbourKind::Solicitation => self.counters.count(PairCounter::InNdpNs, bytes),
+            NeighbourKind::Advertisement { .. } => self.counters.count(PairCounter::InNdpNa, bytes),
         }
         if let Some(heard) = self.own.v6.heard(message)
             && let Some(mac) = self.hear6(heard, now)
@@ -425,11 +441,11 @@ impl Aftr {
         bytes[12..ETHER].copy_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
         bytes[ETHER..].copy_from_slice(&message.encode());
         let Some(frame) = self.pool.frame_of(&bytes) else {
-            return self.counters.count(Of::DropNoFrame, bytes.len());
+            return self.counters.count(PairCounter::DropNoFrame, bytes.len());
         };
         let of = match message.kind {
-            NeighbourKind::Solicitation => Of::OutNdpNs,
-            NeighbourKind::Advertisement { .. } => Of::OutNdpNa,
+            NeighbourKind::Solicitation => PairCounter::OutNdpNs,
+            NeighbourKind::Advertisement { .. } => PairCounter::OutNdpNa,
         };
         self.counters.count(of, bytes.len());
         let (link, leaving) = self.leaving6();

@@ -7,10 +7,10 @@ use carina_wire::inet::PROTOCOL_ICMP;
 
 use super::Aftr;
 use super::arrived::{How, OUTER_BYTES, Outer};
-use crate::counters::{Of, Single};
+use crate::counters::{PairCounter, Single};
 use crate::icmp::{EXPIRED4, EXPIRED6, Message, error4, error6, may_be_answered6};
 use crate::link::ETHER;
-use crate::packet::{Packet4, Way, count_hop};
+use crate::packet::{Packet4, PacketDirection, count_hop};
 
 impl Aftr {
     /// Sends an ICMPv4 error about a packet to its sender, if the rules and the configuration allow
@@ -30,15 +30,18 @@ impl Aftr {
     pub(super) fn send_error4(&mut self, message: Message, about: &Packet4<'_>, how: How) {
         let bytes = ETHER + about.bytes.len();
         if !self.limit4.allows(how.now) {
-            return self.counters.count(Of::DropOverRateLimitIcmpv4, bytes);
+            return self
+                .counters
+                .count(PairCounter::DropOverRateLimitIcmpv4, bytes);
         }
         let ends = [self.own.v4.ip, about.source];
         let (pool, mtu) = (&self.pool, self.external.mtu());
         let error = error4(pool, &self.rules, ends, message, about.bytes, mtu);
         let Some(error) = error else {
-            return self.counters.count(Of::DropNoFrame, bytes);
+            return self.counters.count(PairCounter::DropNoFrame, bytes);
         };
-        self.counters.count(Of::OutIcmpv4Error, ETHER + error.len());
+        self.counters
+            .count(PairCounter::OutIcmpv4Error, ETHER + error.len());
         self.route_error(error, ends);
     }
 
@@ -57,11 +60,11 @@ impl Aftr {
             source,
             destination,
         };
-        let port = view.port(Way::ToB4, &self.rules);
+        let port = view.port(PacketDirection::ToB4, &self.rules);
         let bytes = ETHER + error.len();
         match self.table.find(destination, port) {
             Some(_) if is_hairpinned && self.refuses_hairpinned_icmp() => {
-                self.drop_hairpinned(Of::DropInByPolicyIcmpv4, bytes);
+                self.drop_hairpinned(PairCounter::DropInByPolicyIcmpv4, bytes);
             }
             Some(tunnel) => {
                 if is_hairpinned {
@@ -79,10 +82,10 @@ impl Aftr {
 
     /// Drops an error that was going to a softwire, and counts it as if it had arrived through
     /// another softwire.
-    fn drop_hairpinned(&mut self, of: Of, bytes: usize) {
+    fn drop_hairpinned(&mut self, of: PairCounter, bytes: usize) {
         self.counters.count(of, bytes);
         self.counters
-            .count(Of::DropAllIpv6Iface, bytes + OUTER_BYTES);
+            .count(PairCounter::DropAllIpv6Iface, bytes + OUTER_BYTES);
     }
 
     /// Sends an ICMPv6 error about a packet to its sender, if the rules, the configuration and the
@@ -100,13 +103,16 @@ impl Aftr {
         }
         let bytes = ETHER + about.len();
         if !self.limit6.allows(how.now) {
-            return self.counters.count(Of::DropOverRateLimitIcmpv6, bytes);
+            return self
+                .counters
+                .count(PairCounter::DropOverRateLimitIcmpv6, bytes);
         }
         let error = error6(&self.pool, &self.rules, [source, to], message, about);
         let Some(error) = error else {
-            return self.counters.count(Of::DropNoFrame, bytes);
+            return self.counters.count(PairCounter::DropNoFrame, bytes);
         };
-        self.counters.count(Of::OutIcmpv6Error, ETHER + error.len());
+        self.counters
+            .count(PairCounter::OutIcmpv6Error, ETHER + error.len());
         self.send6(error);
     }
 

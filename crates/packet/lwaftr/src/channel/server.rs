@@ -51,7 +51,7 @@ pub struct Server {
 
 #[derive(Debug)]
 struct Shared {
-    bell: EventFd,
+    request_event: EventFd,
     has_ended: AtomicBool,
     connections: AtomicUsize,
 }
@@ -68,7 +68,7 @@ impl Server {
         }
         let listener = UnixListener::bind(path)?;
         let shared = Arc::new(Shared {
-            bell: EventFd::new()?,
+            request_event: EventFd::new()?,
             has_ended: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
         });
@@ -87,14 +87,14 @@ impl Server {
     /// The event that is signalled when a request arrives. [`Server::poll`] resets it, so the
     /// caller must call that until it returns `None`.
     #[must_use]
-    pub fn bell(&self) -> &EventFd {
-        &self.shared.bell
+    pub fn request_event(&self) -> &EventFd {
+        &self.shared.request_event
     }
 
     /// Takes the next request that waits; returns `None` at once if none does.
     #[must_use]
     pub fn poll(&self) -> Option<Asked> {
-        self.shared.bell.drain();
+        self.shared.request_event.drain();
         self.asked.try_recv().ok()
     }
 }
@@ -171,7 +171,7 @@ fn serve(stream: &UnixStream, shared: &Shared, sender: &Sender<Asked>) -> io::Re
 fn ask(request: Request, shared: &Shared, sender: &Sender<Asked>) -> Option<Answer> {
     let (answer, answered) = sync_channel(1);
     sender.send(Asked { request, answer }).ok()?;
-    shared.bell.signal();
+    shared.request_event.signal();
     answered.recv().ok()
 }
 

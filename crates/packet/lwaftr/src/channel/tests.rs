@@ -29,7 +29,7 @@ fn answer_some(server: &Server, count: usize) {
                 break asked;
             }
             assert!(Instant::now() < end, "no request");
-            server.bell().wait(Some(10_000_000)).unwrap();
+            server.request_event().wait(Some(10_000_000)).unwrap();
         };
         let path = asked.request.path.clone().unwrap_or_default();
         let result = match asked.request.verb {

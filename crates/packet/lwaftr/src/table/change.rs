@@ -42,7 +42,7 @@ pub enum ChangeError {
     },
     /// The softwire to add exists already.
     #[error("softwire {ipv4} psid {psid} already exists")]
-    There {
+    AlreadyExists {
         /// IPv4 address of the softwire to add.
         ipv4: Ipv4Addr,
         /// PSID of the softwire to add.
@@ -50,7 +50,7 @@ pub enum ChangeError {
     },
     /// The softwire to replace or remove does not exist.
     #[error("softwire {ipv4} psid {psid} does not exist")]
-    NotThere {
+    DoesNotExist {
         /// IPv4 address of the missing softwire.
         ipv4: Ipv4Addr,
         /// PSID of the missing softwire.
@@ -129,8 +129,8 @@ impl Table {
         }
         let found = self.slot_of(key_of(ipv4, psid));
         match (found.is_some(), replaces) {
-            (true, false) => return Err(ChangeError::There { ipv4, psid }),
-            (false, true) => return Err(ChangeError::NotThere { ipv4, psid }),
+            (true, false) => return Err(ChangeError::AlreadyExists { ipv4, psid }),
+            (false, true) => return Err(ChangeError::DoesNotExist { ipv4, psid }),
             _ => {}
         }
         let others = self.range(ipv4.to_bits()).map(|range| range.ports);
@@ -158,15 +158,15 @@ impl Table {
 
     fn remove(&mut self, ipv4: Ipv4Addr, psid: u16) -> Result<(), ChangeError> {
         let at = self.slot_of(key_of(ipv4, psid));
-        let at = at.ok_or(ChangeError::NotThere { ipv4, psid })?;
+        let at = at.ok_or(ChangeError::DoesNotExist { ipv4, psid })?;
         self.empty_slot(at);
         self.len -= 1;
         let sets = 1_u32
             << self
                 .range(ipv4.to_bits())
                 .map_or(0, |it| it.ports.psid_bits);
-        let is_there = |psid| self.slot_of(key_of(ipv4, psid as u16)).is_some();
-        if !(0..sets).any(is_there) {
+        let exists = |psid| self.slot_of(key_of(ipv4, psid as u16)).is_some();
+        if !(0..sets).any(exists) {
             self.give_up_address(ipv4.to_bits());
         }
         Ok(())
@@ -178,9 +178,9 @@ impl Table {
         let mask = self.slots.len() - 1;
         let (mut hole, mut next) = (at, (at + 1) & mask);
         while self.slots[next].key != EMPTY {
-            let home = self.home(self.slots[next].key);
-            let from_home = next.wrapping_sub(home) & mask;
-            if from_home >= next.wrapping_sub(hole) & mask {
+            let home_slot = self.home_slot(self.slots[next].key);
+            let displacement = next.wrapping_sub(home_slot) & mask;
+            if displacement >= next.wrapping_sub(hole) & mask {
                 self.slots[hole] = self.slots[next];
                 hole = next;
             }

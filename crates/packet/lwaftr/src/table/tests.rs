@@ -180,12 +180,12 @@ fn table_that_was_changed_is_as_one_that_was_built() {
     for seed in 0..20 {
         let mut random = Random::new(seed);
         let all = self::random(seed);
-        let mut there: HashMap<(Ipv4Addr, u16), Softwire> = HashMap::new();
+        let mut expected: HashMap<(Ipv4Addr, u16), Softwire> = HashMap::new();
         let mut table = Table::empty();
         for step in 0..3 * all.len() {
             let mut softwire = all[random.below(all.len() as u64) as usize];
             let key = (softwire.ipv4, softwire.psid);
-            let change = match (there.contains_key(&key), random.chance(5000)) {
+            let change = match (expected.contains_key(&key), random.chance(5000)) {
                 (false, _) => Change::Add(softwire),
                 (true, true) => Change::Remove {
                     ipv4: key.0,
@@ -199,11 +199,11 @@ fn table_that_was_changed_is_as_one_that_was_built() {
             };
             table.change(&change, false).unwrap();
             match change {
-                Change::Remove { .. } => there.remove(&key),
-                _ => there.insert(key, softwire),
+                Change::Remove { .. } => expected.remove(&key),
+                _ => expected.insert(key, softwire),
             };
         }
-        let left = sorted(there.into_values());
+        let left = sorted(expected.into_values());
         assert_eq!(
             (table.len(), sorted(table.softwires())),
             (left.len(), left.clone())

@@ -166,7 +166,7 @@ impl Trial {
     }
 
     /// Compares the frames that left with the expected ones; returns a text for each difference.
-    fn judge(&self, variant: &Variant, side: usize, seen: &[Seen]) -> Vec<String> {
+    fn differences(&self, variant: &Variant, side: usize, seen: &[Seen]) -> Vec<String> {
         let place = format!("{}, {}", self.place(variant), ["out4", "out6"][side]);
         let wanted = &self.left[side];
         if seen.len() != wanted.len() {
@@ -301,8 +301,8 @@ fn every_rule_is_kept_as_tshark_and_the_counters_say() {
                 .into_iter()
                 .enumerate()
             {
-                let (its, others) = rest.split_at(count);
-                differ.extend(trial.judge(&variant, side, its));
+                let (own, others) = rest.split_at(count);
+                differ.extend(trial.differences(&variant, side, own));
                 rest = others;
             }
             differ.extend(trial.judge_counters(&variant, &ran.counters));

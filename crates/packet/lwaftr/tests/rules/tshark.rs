@@ -99,8 +99,8 @@ pub(super) fn read(capture: &[u8]) -> Option<Vec<Seen>> {
             return None;
         }
     };
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "tshark: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "tshark: {stderr}");
     let text = String::from_utf8(output.stdout).unwrap();
     let seen = text.lines().map(|line| {
         let values: Vec<&str> = line.split('|').collect();
@@ -126,8 +126,8 @@ impl Seen {
 
     /// All fields of the frame that are not empty.
     pub(super) fn text(&self) -> String {
-        let there = self.0.iter().filter(|(_, value)| !value.is_empty());
-        let words: Vec<String> = there
+        let present = self.0.iter().filter(|(_, value)| !value.is_empty());
+        let words: Vec<String> = present
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         words.join(" ")

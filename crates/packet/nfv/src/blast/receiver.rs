@@ -88,8 +88,8 @@ impl FrameApp for Receiver {
                 match Stamp::of(bytes).filter(|stamp| stamp.trial == self.trial) {
                     Some(stamp) => {
                         all.numbers.note(stamp.number);
-                        let took = now.as_nanos().saturating_sub(stamp.time_ns);
-                        all.latency.add(took);
+                        let latency_ns = now.as_nanos().saturating_sub(stamp.time_ns);
+                        all.latency.add(latency_ns);
                     }
                     None => {
                         all.others += 1;

@@ -200,7 +200,7 @@ impl Routes {
     fn add_port(&self, file: &mut GraphText, at: usize, port: &PortSpec) {
         let name = port.app();
         let stations = [Version::V4, Version::V6].map(|version| self.station(name, version));
-        let mut way = Way {
+        let mut links = PortLinks {
             file,
             port,
             number: at,
@@ -209,18 +209,18 @@ impl Routes {
             [Some(four), Some(six)] => {
                 let (split, merge) = (format!("split-{name}"), format!("merge-{name}"));
                 let _ = writeln!(
-                    way.file.apps,
+                    links.file.apps,
                     "[apps.{split}]\nkind = \"rss\"\nclasses = [\n    \
                      {{ filter = \"ip6\", outputs = {{ six = 1 }} }},\n    \
                      {{ outputs = {{ four = 1 }} }},\n]\n[apps.{merge}]\nkind = \"join\""
                 );
-                way.file.link(name, "output", &split, "input");
-                way.file.link(&merge, "output", name, "input");
-                way.add(four, [&split, "four"], [&merge, "four"]);
-                way.add(six, [&split, "six"], [&merge, "six"]);
+                links.file.link(name, "output", &split, "input");
+                links.file.link(&merge, "output", name, "input");
+                links.add(four, [&split, "four"], [&merge, "four"]);
+                links.add(six, [&split, "six"], [&merge, "six"]);
             }
             [Some(station), None] | [None, Some(station)] => {
-                way.add(station, [name, "output"], [name, "input"]);
+                links.add(station, [name, "output"], [name, "input"]);
             }
             // `check` has already refused a port without a station.
             [None, None] => {}
@@ -260,14 +260,14 @@ impl Station {
 }
 
 /// The links between a port and the routing tables that are being built.
-struct Way<'a> {
+struct PortLinks<'a> {
     file: &'a mut GraphText,
     port: &'a PortSpec,
     /// The port's number among all ports.
     number: usize,
 }
 
-impl Way<'_> {
+impl PortLinks<'_> {
     /// Adds the app that resolves the next hop's MAC address. `from` is the app and output that
     /// frames come from, `to` the app and input that they go to.
     fn add(&mut self, station: &Station, from: [&str; 2], to: [&str; 2]) {

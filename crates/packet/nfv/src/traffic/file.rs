@@ -234,8 +234,8 @@ fn is_rate(rate: At<RateDraft>) -> Result<RateLimiterConfig, FileError> {
     let bits = (draft.rate * draft.unit).round();
     // This also refuses NaN.
     if !(1.0..=BITS_MAX).contains(&bits) {
-        let most = BITS_MAX / draft.unit;
-        let wanted = format!("must be above 0, and at most {most}");
+        let rate_max = BITS_MAX / draft.unit;
+        let wanted = format!("must be above 0, and at most {rate_max}");
         return Err(rate.is_wrong(value(draft.field, &draft.rate, &wanted)));
     }
     if let Some(burst) = draft.burst_bytes

@@ -67,7 +67,7 @@ pub fn graph(traffic: &Traffic, kinds: &[Kind]) -> Result<Graph, GraphFileError>
 }
 
 /// The chain of apps between a port and the mux that is being built.
-struct Way<'a> {
+struct AppChain<'a> {
     graph: &'a mut Graph,
     stem: String,
     /// App and output at the end of the chain, where frames from the port arrive so far.
@@ -76,7 +76,7 @@ struct Way<'a> {
     back: String,
 }
 
-impl Way<'_> {
+impl AppChain<'_> {
     /// Appends an app to the chain. `egress` is its input and output for frames from the port,
     /// `ingress` its input and output for frames to the port; `None` if such frames do not pass the
     /// app.
@@ -125,63 +125,69 @@ fn add_port(graph: &mut Graph, port: &TrafficPort, kinds: &[Kind]) -> Result<(),
         };
         graph.app(&name(step::FILTER), filter);
     }
-    let mut way = Way {
+    let mut chain = AppChain {
         out: format!("{end}.output"),
         back: format!("{end}.input"),
         stem: stem.clone(),
         graph,
     };
     if port.egress_rate.is_some() {
-        way.put(step::EGRESS_RATE, THROUGH, None)?;
+        chain.put(step::EGRESS_RATE, THROUGH, None)?;
     }
     if has_filter || port.state.is_some() {
-        way.put(step::FILTER, THROUGH, Some(["back_input", "back_output"]))?;
+        chain.put(step::FILTER, THROUGH, Some(["back_input", "back_output"]))?;
     }
     if let Some(tunnel) = &port.tunnel {
-        add_tunnel(&mut way, tunnel)?;
+        add_tunnel(&mut chain, tunnel)?;
     }
     let resolver = port.tunnel.as_ref().and_then(|tunnel| {
         let resolver = tunnel.resolver.as_ref()?;
         Some((tunnel.protects_resolver, resolver))
     });
     if let Some((true, resolver)) = resolver {
-        add_resolver(&mut way, resolver, kinds)?;
+        add_resolver(&mut chain, resolver, kinds)?;
     }
     if let Some(esp) = &port.esp {
         let app = app_name(&stem, step::ESP);
-        way.graph.app_of(&app, read_app(&app, esp.clone(), kinds)?);
-        way.put(step::ESP, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
+        chain
+            .graph
+            .app_of(&app, read_app(&app, esp.clone(), kinds)?);
+        chain.put(step::ESP, NORTH_TO_SOUTH, SOUTH_TO_NORTH)?;
     }
     if let Some((false, resolver)) = resolver {
-        add_resolver(&mut way, resolver, kinds)?;
+        add_resolver(&mut chain, resolver, kinds)?;
     }
     if port.ingress_rate.is_some() {
-        way.put(step::INGRESS_RATE, None, THROUGH)?;
+        chain.put(step::INGRESS_RATE, None, THROUGH)?;
     }
-    way.graph.link(&format!("{} -> {MUX}.{stem}", way.out))?;
-    way.graph.link(&format!("{MUX}.{stem} -> {}", way.back))?;
+    chain
+        .graph
+        .link(&format!("{} -> {MUX}.{stem}", chain.out))?;
+    chain
+        .graph
+        .link(&format!("{MUX}.{stem} -> {}", chain.back))?;
     Ok(())
 }
 
-fn add_tunnel(way: &mut Way<'_>, tunnel: &Tunnel) -> Result<(), GraphFileError> {
+fn add_tunnel(chain: &mut AppChain<'_>, tunnel: &Tunnel) -> Result<(), GraphFileError> {
     if let Some(gateway) = tunnel.gateway {
-        let app = app_name(&way.stem, step::GATEWAY);
-        way.graph.app(&app, gateway);
+        let app = app_name(&chain.stem, step::GATEWAY);
+        chain.graph.app(&app, gateway);
         // The gateway's side towards the port is the station's segment.
-        way.put(step::GATEWAY, SOUTH_TO_NORTH, NORTH_TO_SOUTH)?;
+        chain.put(step::GATEWAY, SOUTH_TO_NORTH, NORTH_TO_SOUTH)?;
     }
-    let app = app_name(&way.stem, step::TUNNEL);
+    let app = app_name(&chain.stem, step::TUNNEL);
     match tunnel.protocol {
-        TunnelProtocol::L2tpv3(config) => way.graph.app(&app, TunnelConfig(config)),
-        TunnelProtocol::Gre(config) => way.graph.app(&app, TunnelConfig(config)),
-        TunnelProtocol::Vxlan(config) => way.graph.app(&app, TunnelConfig(config)),
-        TunnelProtocol::Ipip(config) => way.graph.app(&app, TunnelConfig(config)),
+        TunnelProtocol::L2tpv3(config) => chain.graph.app(&app, TunnelConfig(config)),
+        TunnelProtocol::Gre(config) => chain.graph.app(&app, TunnelConfig(config)),
+        TunnelProtocol::Vxlan(config) => chain.graph.app(&app, TunnelConfig(config)),
+        TunnelProtocol::Ipip(config) => chain.graph.app(&app, TunnelConfig(config)),
     };
-    way.put(step::TUNNEL, NORTH_TO_SOUTH, SOUTH_TO_NORTH)
+    chain.put(step::TUNNEL, NORTH_TO_SOUTH, SOUTH_TO_NORTH)
 }
 
 fn add_resolver(
-    way: &mut Way<'_>,
+    chain: &mut AppChain<'_>,
     resolver: &Resolver,
     kinds: &[Kind],
 ) -> Result<(), GraphFileError> {
@@ -189,8 +195,9 @@ fn add_resolver(
         Resolver::Arp(config) => (step::ARP, config),
         Resolver::Nd(config) => (step::ND, config),
     };
-    let app = app_name(&way.stem, step);
-    way.graph
+    let app = app_name(&chain.stem, step);
+    chain
+        .graph
         .app_of(&app, read_app(&app, config.clone(), kinds)?);
-    way.put(step, NORTH_TO_SOUTH, SOUTH_TO_NORTH)
+    chain.put(step, NORTH_TO_SOUTH, SOUTH_TO_NORTH)
 }

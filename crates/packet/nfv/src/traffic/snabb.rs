@@ -376,13 +376,13 @@ impl Fields {
         }
     }
 
-    fn whole(&mut self, name: &'static str, most: u32) -> Result<Option<At<u32>>, FileError> {
+    fn whole(&mut self, name: &'static str, max: u32) -> Result<Option<At<u32>>, FileError> {
         let Some(number) = self.number(name)? else {
             return Ok(None);
         };
-        let is_right = (0.0..=f64::from(most)).contains(&number.value);
+        let is_right = (0.0..=f64::from(max)).contains(&number.value);
         if !is_right || number.value.fract() != 0.0 {
-            let wanted = format!("must be a whole number, 0 to {most}");
+            let wanted = format!("must be a whole number, 0 to {max}");
             return Err(number.is_wrong(value(name, &number.value, &wanted)));
         }
         Ok(Some(number.map(|number| number as u32)))

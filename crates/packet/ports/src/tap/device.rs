@@ -60,7 +60,7 @@ pub(crate) struct Device {
     /// Number of frames to ask for in the next burst, estimated from the last ones.
     expected: usize,
     /// Whether the interface exists.
-    is_there: bool,
+    exists: bool,
     /// Whether the last read found that the kernel has no more frames.
     is_empty: bool,
 }
@@ -111,7 +111,7 @@ impl Device {
             headers: Box::new([[0; VNET_HEADER_BYTES]; TAP_BURST]),
             outcomes: Vec::new(),
             expected: EXPECTED_MIN,
-            is_there: true,
+            exists: true,
             is_empty: false,
         })
     }
@@ -119,7 +119,7 @@ impl Device {
     /// Reads frames from the kernel, and puts them on output 0 after `edit` has changed them. Drops
     /// a frame for which `edit` returns `false`.
     pub(crate) fn pull(&mut self, ports: &mut Ports<'_>, mut edit: impl FnMut(&mut Frame) -> bool) {
-        if !self.is_there {
+        if !self.exists {
             self.is_empty = true;
             return;
         }
@@ -152,7 +152,7 @@ impl Device {
             .map_or(0, |last| last + 1);
         self.is_empty = self.outcomes.len() > used;
         if self.outcomes.contains(&TapResult::Gone) {
-            self.is_there = false;
+            self.exists = false;
         }
         // Keeps only a few frames of the pool here for the next burst.
         self.frames.truncate(used + EXPECTED_MIN);
@@ -207,7 +207,7 @@ impl Device {
 
     /// Writes the collected frames. A frame that the kernel does not accept is dropped and counted.
     fn write(&mut self) {
-        if !self.is_there {
+        if !self.exists {
             return self.counters.down.add(self.waiting.len() as u64);
         }
         for (frame, header) in self.waiting.iter().zip(self.headers.iter_mut()) {
@@ -220,7 +220,7 @@ impl Device {
                 TapResult::Done(_) => {}
                 TapResult::Down => self.counters.down.add(1),
                 TapResult::Gone => {
-                    self.is_there = false;
+                    self.exists = false;
                     self.counters.down.add(1);
                 }
                 TapResult::Later | TapResult::Refused => self.counters.refused.add(1),
@@ -230,17 +230,17 @@ impl Device {
 
     /// Checks the interface: creates it again if it was removed, and continues to use it if it was
     /// moved to another network namespace.
-    pub(crate) fn look(&mut self) {
-        if self.watch.has_changed() || !self.is_there {
+    pub(crate) fn check_interface(&mut self) {
+        if self.watch.has_changed() || !self.exists {
             let is_here = interface_exists(self.tap.name());
             let is_elsewhere = !is_here && self.tap.is_attached();
             self.counters.is_elsewhere.set(u64::from(is_elsewhere));
-            self.is_there = is_here && self.is_there || is_elsewhere;
+            self.exists = is_here && self.exists || is_elsewhere;
         }
-        if !self.is_there {
-            self.is_there = self.attach().is_ok();
+        if !self.exists {
+            self.exists = self.attach().is_ok();
         }
-        self.counters.is_up.set(u64::from(self.is_there));
+        self.counters.is_up.set(u64::from(self.exists));
     }
 
     fn attach(&self) -> Result<(), NetdevError> {

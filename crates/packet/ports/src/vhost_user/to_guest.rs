@@ -7,7 +7,7 @@ use carina_frame_engine::counter_file::Counter;
 use carina_frame_engine::{AppContext, Ports};
 use carina_netdev::{VNET_HEADER_BYTES, plain_frames};
 use carina_vhost_user::features::net;
-use carina_vring::{DeviceRing, Fault, Few};
+use carina_vring::{DeviceRing, Fault, SmallBytes};
 
 use super::{BURST, Pair, header_bytes};
 use crate::offload::{Intake, header_of};
@@ -183,7 +183,7 @@ fn put<R: DeviceRing>(
     let taken = ring.taken();
     // Most headers equal what the buffer already holds from an earlier frame, so the write to their
     // cache line is avoided.
-    taken.write_if_other(first, &Few::new(header, header_bytes));
+    taken.write_if_other(first, &SmallBytes::new(header, header_bytes));
     let bytes = frame.bytes();
     let mut done = taken.write(first, header_bytes, bytes);
     ring.complete((header_bytes + done) as u32);

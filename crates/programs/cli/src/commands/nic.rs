@@ -149,7 +149,7 @@ fn restore(shared: &Shared, wanted: Option<&str>) -> Outcome {
     for address in addresses {
         match binding::restore(&address) {
             Ok(Some(record)) => done.push((address, record)),
-            Ok(None) if wanted.is_some() && pci::look(&address).is_none() => {
+            Ok(None) if wanted.is_some() && pci::find_device(&address).is_none() => {
                 return Err(as_failure(BindError::NoDevice { address }));
             }
             Ok(None) => {}

@@ -369,7 +369,7 @@ fn sender_waits_for_space_no_longer_than_its_timeout() {
 }
 
 #[test]
-fn armed_descriptor_is_readable_once_there_is_news() {
+fn armed_descriptor_is_readable_after_an_event() {
     let Pair { mut a, mut b, node } = pair(CAPACITY, u64::MAX);
     let readable = |flow: &Flow| {
         let fd = flow.poll_fd().unwrap();

@@ -158,11 +158,11 @@ impl Normal {
     /// Passes everything that a flow's writer has sent to the machine. Returns whether there was
     /// any.
     pub(super) fn drain_flow(&mut self, link: LinkId, links: &mut Links) -> bool {
-        let is_its = |flow: &&NormalFlow| {
+        let is_writer = |flow: &&NormalFlow| {
             flow.state == FlowState::Open && flow.links.is_some_and(|w| w.from_flow == link)
         };
-        let key =
-            key_of(links.sink_cookie(link)).filter(|key| self.flow(*key).filter(is_its).is_some());
+        let key = key_of(links.sink_cookie(link))
+            .filter(|key| self.flow(*key).filter(is_writer).is_some());
         let (mut bytes, mut sdus, mut pieces) = (0, 0, 0);
         let written = std::iter::from_fn(|| {
             let mut packet = links.pop(link)?;
@@ -236,8 +236,8 @@ impl Normal {
 
     /// Handles a lingering flow that its user has closed.
     fn lingering_ended(&mut self, link: LinkId, links: &mut Links) {
-        let is_its = |flow: &NormalFlow| flow.links.is_some_and(|ends| ends.from_flow == link);
-        let Some(at) = self.lingering.iter().position(is_its) else {
+        let is_writer = |flow: &NormalFlow| flow.links.is_some_and(|ends| ends.from_flow == link);
+        let Some(at) = self.lingering.iter().position(is_writer) else {
             return;
         };
         let flow = self.lingering.swap_remove(at);
@@ -348,8 +348,8 @@ impl Normal {
 
     /// Processes a report that the reader of a lingering flow has consumed something.
     fn lingering_consumed(&mut self, link: LinkId, total: u64, links: &mut Links) {
-        let is_its = |flow: &NormalFlow| flow.links.is_some_and(|ends| ends.to_flow == link);
-        let Some(at) = self.lingering.iter().position(is_its) else {
+        let is_reader = |flow: &NormalFlow| flow.links.is_some_and(|ends| ends.to_flow == link);
+        let Some(at) = self.lingering.iter().position(is_reader) else {
             return;
         };
         let flow = &mut self.lingering[at];

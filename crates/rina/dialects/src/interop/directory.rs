@@ -255,13 +255,13 @@ impl<H: Ord + Clone> Directory<H> {
 
     /// The applications that became reachable or unreachable since the last call. `is_there`
     /// returns whether a holder is reachable.
-    pub(crate) fn changes(&mut self, is_there: &dyn Fn(&H) -> bool) -> Vec<Event> {
+    pub(crate) fn changes(&mut self, is_reachable: &dyn Fn(&H) -> bool) -> Vec<Event> {
         let mut events = Vec::new();
         for name in core::mem::take(&mut self.touched) {
-            let is_reachable = self.holders(&name).iter().any(is_there);
-            if is_reachable && self.reported.insert(name.clone()) {
+            let has_holder = self.holders(&name).iter().any(is_reachable);
+            if has_holder && self.reported.insert(name.clone()) {
                 events.push(Event::Reachable { name });
-            } else if !is_reachable && self.reported.remove(&name) {
+            } else if !has_holder && self.reported.remove(&name) {
                 events.push(Event::Unreachable { name });
             }
         }

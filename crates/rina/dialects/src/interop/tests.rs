@@ -287,9 +287,9 @@ fn equal_paths_share_and_alternates_are_loop_free() {
     assert_eq!(routes(&links, true)["b"], (alloc::vec![b], alloc::vec![c]));
 }
 
-fn changes(directory: &mut Directory<String>, there: &[&str]) -> Vec<(String, bool)> {
-    let is_there = |holder: &String| there.contains(&holder.as_str());
-    let events = directory.changes(&is_there).into_iter();
+fn changes(directory: &mut Directory<String>, reachable: &[&str]) -> Vec<(String, bool)> {
+    let is_reachable = |holder: &String| reachable.contains(&holder.as_str());
+    let events = directory.changes(&is_reachable).into_iter();
     events
         .map(|event| match event {
             Event::Reachable { name } => (name, true),

@@ -39,7 +39,7 @@ const ENDED_TIME: Duration = Duration::from_secs(180);
 /// How long the other entries of a name may take to arrive after an end.
 const FOLLOW_TIME: Duration = Duration::from_millis(250);
 /// How long an ended entry that a neighbour still announces may take to be restored by its holder.
-const DOUBT_TIME: Duration = Duration::from_secs(5);
+const RESTORE_TIME: Duration = Duration::from_secs(5);
 
 /// Limits of the table. Ended entries are stored here, not in the table, because they have no
 /// versions.
@@ -53,7 +53,7 @@ pub(super) const LIMITS: Limits = Limits {
 pub(super) struct Ended {
     until: Instant,
     /// Neighbours that still announce the entry, and when its end is sent to them.
-    doubt: Option<(Instant, BTreeSet<N1Port>)>,
+    announcers: Option<(Instant, BTreeSet<N1Port>)>,
 }
 
 /// Entries that have ended, by application and holder.
@@ -192,7 +192,7 @@ impl Irati {
                 self.discard(n1, "entry-unsound");
                 continue;
             }
-            if self.is_doubtful(now, n1, &name, entry.address) {
+            if self.is_stale(now, n1, &name, entry.address) {
                 continue;
             }
             if self.leads_to(n1, entry.address) {
@@ -220,17 +220,17 @@ impl Irati {
 
     /// True when an entry has ended not long ago, and the neighbour that still announces it is not
     /// on the route to its holder.
-    fn is_doubtful(&mut self, now: Instant, n1: N1Port, name: &str, holder: u64) -> bool {
+    fn is_stale(&mut self, now: Instant, n1: N1Port, name: &str, holder: u64) -> bool {
         if self.leads_to(n1, holder) {
             return false;
         }
         let Some(ended) = self.ended.get_mut(&(name.to_string(), holder)) else {
             return false;
         };
-        let doubt = ended
-            .doubt
-            .get_or_insert_with(|| (now + DOUBT_TIME, BTreeSet::new()));
-        doubt.1.insert(n1);
+        let announcers = ended
+            .announcers
+            .get_or_insert_with(|| (now + RESTORE_TIME, BTreeSet::new()));
+        announcers.1.insert(n1);
         self.log.count("entries-doubted");
         true
     }
@@ -280,7 +280,7 @@ impl Irati {
             if self.ended.len() < ENDED_MAX {
                 let ended = Ended {
                     until: now + ENDED_TIME,
-                    doubt: None,
+                    announcers: None,
                 };
                 self.ended.insert((name, holder), ended);
             }
@@ -293,7 +293,7 @@ impl Irati {
     /// The next deadline of the directory.
     pub(super) fn directory_due(&self) -> Option<Instant> {
         let ended = self.ended.values();
-        let ended = ended.map(|one| one.doubt.as_ref().map_or(one.until, |(at, _)| *at));
+        let ended = ended.map(|one| one.announcers.as_ref().map_or(one.until, |(at, _)| *at));
         ended
             .chain(self.questioned.values().map(|(at, _)| *at))
             .min()
@@ -303,10 +303,10 @@ impl Irati {
         self.end_questioned(now, dt);
         let mut told = Vec::new();
         self.ended.retain(|(name, _), ended| {
-            if let Some((_, n1s)) = ended.doubt.take_if(|(at, _)| *at <= now) {
+            if let Some((_, n1s)) = ended.announcers.take_if(|(at, _)| *at <= now) {
                 told.extend(n1s.into_iter().map(|n1| (n1, name.clone())));
             }
-            now < ended.until || ended.doubt.is_some()
+            now < ended.until || ended.announcers.is_some()
         });
         for (n1, name) in told {
             if self.n1s.get(&n1).is_some_and(super::n1::N1::is_up) {
@@ -321,8 +321,8 @@ impl Irati {
             return;
         }
         let (own, routes) = (self.address, &self.topology.routes);
-        let is_there = |holder: &u64| *holder == own || routes.contains_key(holder);
-        let changes: Vec<Event> = self.directory.changes(&is_there);
+        let is_reachable = |holder: &u64| *holder == own || routes.contains_key(holder);
+        let changes: Vec<Event> = self.directory.changes(&is_reachable);
         for event in changes {
             self.log.push(event);
         }

@@ -282,9 +282,10 @@ impl Irati {
         let Stage::Confirming { token } = &flow.stage else {
             return self.discard(n1, "response-unsolicited");
         };
-        let said = values::read::<Neighbour>(message);
+        let neighbour = values::read::<Neighbour>(message);
         let is_right = message.result == result::SUCCESS
-            && said.is_ok_and(|said| said.ap == flow.peer.name && said.aei == *token);
+            && neighbour
+                .is_ok_and(|neighbour| neighbour.ap == flow.peer.name && neighbour.aei == *token);
         if is_right {
             self.log.count("enrolled-others");
             return self.neighbour_up(now, n1, dt);

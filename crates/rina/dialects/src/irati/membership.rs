@@ -152,8 +152,8 @@ impl Irati {
         self.topology = Topology::new(&self.own);
         dt.set_forwarding(&[]);
         self.directory.clear();
-        let is_there = |_: &u64| false;
-        for event in self.directory.changes(&is_there) {
+        let is_reachable = |_: &u64| false;
+        for event in self.directory.changes(&is_reachable) {
             self.log.push(event);
         }
         // The applications stay registered here, for the next membership.

@@ -223,14 +223,14 @@ impl Irati {
     /// now. That is usually one, but more if several were requested before any of them led there.
     fn link_changed(&mut self, now: Instant, peer: &Peer, dt: &mut dyn DataTransfer) {
         let leads = |flow: &N1| flow.is_up() && flow.peer.address == peer.address;
-        let there = self.n1s.iter().filter(|(_, flow)| leads(flow));
-        let mut there: Vec<(u32, N1Port)> = there
+        let by_cost = self.n1s.iter().filter(|(_, flow)| leads(flow));
+        let mut by_cost: Vec<(u32, N1Port)> = by_cost
             .map(|(n1, flow)| (flow.props.cost.max(1), *n1))
             .collect();
-        there.sort_unstable();
-        let n1s: Vec<N1Port> = there.iter().map(|(_, n1)| *n1).collect();
+        by_cost.sort_unstable();
+        let n1s: Vec<N1Port> = by_cost.iter().map(|(_, n1)| *n1).collect();
         dt.set_neighbour(now, Address(peer.address), &n1s);
-        self.report_link(now, &peer.name, there.first().map(|(cost, _)| *cost));
+        self.report_link(now, &peer.name, by_cost.first().map(|(cost, _)| *cost));
     }
 
     /// Ends the connection over an N-1 flow in any state; with `releases`, sends M_RELEASE.

@@ -356,12 +356,12 @@ impl Rlite {
             return now < old.at + HOLD_TIME;
         }
         let is_late_copy = now < old.at + LATE_COPY_TIME;
-        is_late_copy || by != name && self.is_off_the_way(by, name)
+        is_late_copy || by != name && self.is_off_path(by, name)
     }
 
     /// True when a neighbour is not a next hop to a member. A member with this member's own address
     /// has no route to decide by; then any other address counts as better.
-    fn is_off_the_way(&self, neighbour: &str, name: &str) -> bool {
+    fn is_off_path(&self, neighbour: &str, name: &str) -> bool {
         let mut routes = self.routes.iter();
         match routes.find(|reach| reach.name == name) {
             Some(reach) => {

@@ -28,7 +28,7 @@ impl Rlite {
     /// Reports applications that became reachable or unreachable.
     pub(super) fn directory_changes(&mut self) {
         let own_address = self.own_address();
-        let is_there = |holder: &String| {
+        let is_reachable = |holder: &String| {
             let known = self.members.get(holder).map(|member| member.address);
             let address = if *holder == self.own {
                 own_address
@@ -37,7 +37,7 @@ impl Rlite {
             };
             address.is_some_and(|at| Some(at) == own_address || self.reachable.contains(&at))
         };
-        for event in self.directory.changes(&is_there) {
+        for event in self.directory.changes(&is_reachable) {
             self.log.push(event);
         }
     }

@@ -33,7 +33,7 @@ const NO_ANSWER: &str = "no answer to M_CONNECT: the peer does not run, or its P
      IPCP was given";
 
 /// The other side sends requests of an earlier connection.
-const CONNECTED_THERE: &str = "no answer to M_CONNECT: the peer runs, and takes this IPCP for a \
+const CONNECTED_AT_PEER: &str = "no answer to M_CONNECT: the peer runs, and takes this IPCP for a \
      neighbour that is still connected; it was sent M_RELEASE, or notices by itself within 80 s";
 
 /// How long the answer to the first M_CONNECT of an attempt is waited for.
@@ -118,7 +118,7 @@ impl Rlite {
             self.release_unconnected(now, n1, dt);
         }
         if self.member.is_none() {
-            self.note_refusal(contact, CONNECTED_THERE, false);
+            self.note_refusal(contact, CONNECTED_AT_PEER, false);
         }
         true
     }
@@ -149,7 +149,7 @@ impl Rlite {
         let key = self.n1s.get(&n1).map(|flow| contact(&flow.props));
         let told = key.and_then(|key| self.refusals.get(&key));
         match told.filter(|_| self.member.is_none()) {
-            Some((reason, is_final)) if reason == CONNECTED_THERE => (reason.clone(), *is_final),
+            Some((reason, is_final)) if reason == CONNECTED_AT_PEER => (reason.clone(), *is_final),
             Some((reason, is_final)) => {
                 let reason = format!("{reason} (later M_CONNECTs have had no answer)");
                 (reason, *is_final)

@@ -199,8 +199,8 @@ impl Lone {
             }
             self.wait(self.now + MS);
         }
-        let said = self.sent.pop_front().unwrap_or_default();
-        assert_eq!(hex(&said), hex(&frame.pdu), "frame {}", frame.number);
+        let sent = self.sent.pop_front().unwrap_or_default();
+        assert_eq!(hex(&sent), hex(&frame.pdu), "frame {}", frame.number);
     }
 }
 
@@ -247,7 +247,7 @@ fn the_place_of_the_captured_enroller_is_taken() {
 
 /// Compares types, CEP-ids, control sequence numbers, acknowledgements and right edges, in the
 /// order of each connection.
-fn compare_control(said: &[Vec<u8>], expected: &[Vec<u8>]) {
+fn compare_control(sent: &[Vec<u8>], expected: &[Vec<u8>]) {
     let essence = |pdu: &Vec<u8>| {
         // FC: sequence, right edge. ACK+FC: sequence, acknowledged, (last control), left, right.
         let field = |at: usize| pdu[15 + 4 * at..19 + 4 * at].to_vec();
@@ -257,9 +257,9 @@ fn compare_control(said: &[Vec<u8>], expected: &[Vec<u8>]) {
         };
         (pdu[..15].to_vec(), fields)
     };
-    let said: Vec<_> = said.iter().map(essence).collect();
+    let sent: Vec<_> = sent.iter().map(essence).collect();
     let expected: Vec<_> = expected.iter().map(essence).collect();
-    assert_eq!(said, expected);
+    assert_eq!(sent, expected);
 }
 
 #[test]

@@ -327,13 +327,13 @@ fn a_further_n1_flow_of_a_neighbour_does_not_enroll_it_again() {
     let mut net = line(13, &["a", "b"]);
     let second = net.wire("b", "a");
     net.run(SECOND);
-    let said: Vec<String> = net
+    let messages: Vec<String> = net
         .take_sent(second, 0)
         .iter()
         .filter_map(|pdu| cdap(pdu))
         .map(|message| format!("{:?} {}", message.opcode, message.name))
         .collect();
-    assert_eq!(said, ["Connect ", "Start /mgmt/lowerflow"]);
+    assert_eq!(messages, ["Connect ", "Start /mgmt/lowerflow"]);
     let neighbours = net.objects("b", "/neighbours/a");
     let shown = format!("{neighbours:?}");
     assert!(shown.contains("\"below\", \"below\""), "{shown}");

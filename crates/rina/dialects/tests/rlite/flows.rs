@@ -117,7 +117,7 @@ fn a_target_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn an_answer_that_comes_too_late_ends_the_flow_there() {
+fn an_answer_that_comes_too_late_ends_the_peers_flow() {
     let mut net = two(5);
     let key = net.allocate("b", "client", "app", FlowSpec::unreliable());
     net.run(12 * SECOND);

@@ -77,7 +77,7 @@ fn a_member_that_comes_back_believes_what_was_outdated() {
 }
 
 #[test]
-fn a_record_with_ones_own_address_gives_way_to_another() {
+fn a_record_with_the_own_address_yields_to_another() {
     let mut net = line(54, &["c", "b", "a"]);
     let mut liar = Liar::new(net.address("b"));
     let (own, other) = (net.address("c"), format!("Uint({})", net.address("a")));

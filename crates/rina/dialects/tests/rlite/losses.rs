@@ -16,7 +16,7 @@ fn announced(net: &mut Net, wire: usize, end: usize) -> Vec<String> {
 }
 
 #[test]
-fn member_announces_itself_over_the_n1_flow_that_remains() {
+fn member_announces_itself_over_the_last_n1_flow() {
     let mut net = line(61, &["a", "b"]);
     let second = net.wire("b", "a");
     net.run(10 * SECOND);

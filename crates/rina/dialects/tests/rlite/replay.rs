@@ -154,7 +154,7 @@ const UDP4: &str = include_str!("udp4.txt");
 const ETH: &str = include_str!("eth.txt");
 
 #[test]
-fn as_enrollee_this_machine_says_what_rlite_said() {
+fn as_enrollee_this_machine_sends_what_rlite_sent() {
     for (text, own, other, dif, lower) in [
         (UDP4, "xnorm.IPCP", "ynorm.IPCP", "n.DIF", "udp.DIF"),
         (ETH, "red.n", "green.n", "n.DIF", "edif"),
@@ -209,7 +209,7 @@ fn enroller(own: &str, seed: u64) -> Replay {
 }
 
 #[test]
-fn as_enroller_this_machine_says_what_rlite_said() {
+fn as_enroller_this_machine_sends_what_rlite_sent() {
     let seed = seed_for_three();
     for (text, own, other, lower, app) in [
         (UDP4, "ynorm.IPCP", "xnorm.IPCP", "udp.DIF", "rpinst1"),

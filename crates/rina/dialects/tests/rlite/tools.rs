@@ -111,7 +111,7 @@ fn what_rlite_cannot_do_is_refused_with_the_reason() {
 }
 
 #[test]
-fn parameters_that_there_are_can_be_written() {
+fn existing_parameters_can_be_written() {
     let mut net = line(3, &["a", "b"]);
     let write = |path: &str, name: &str, value: &str| RibOp::Write {
         path: path.into(),

@@ -17,13 +17,13 @@ pub(super) struct Window {
 pub(super) const LEAST: f64 = 2.0;
 
 /// Largest window. No path needs more, and it keeps floating point arithmetic exact enough.
-const MOST: f64 = 1e9;
+const SIZE_MAX: f64 = 1e9;
 
 impl Window {
     pub(super) fn new(initial: u64) -> Window {
         Window {
             size: initial as f64,
-            threshold: MOST,
+            threshold: SIZE_MAX,
             before: None,
             marked_until: 0,
         }
@@ -33,7 +33,7 @@ impl Window {
     /// which matters for small windows.
     pub(super) fn whole(&self) -> u64 {
         // The value lies between 1 and MOST, so the conversion is in range.
-        (self.size.clamp(1.0, MOST) + 0.5) as u64
+        (self.size.clamp(1.0, SIZE_MAX) + 0.5) as u64
     }
 
     pub(super) fn is_slow_start(&self) -> bool {
@@ -43,14 +43,14 @@ impl Window {
     /// Slow start: grows by one PDU for each of `count` arrived PDUs, up to the threshold. Returns
     /// how many PDUs remain for growth above the threshold.
     pub(super) fn slow_start(&mut self, count: u64) -> f64 {
-        let grown = (self.size + count as f64).min(self.threshold).min(MOST);
+        let grown = (self.size + count as f64).min(self.threshold).min(SIZE_MAX);
         let left = count as f64 - (grown - self.size);
         self.size = grown;
         left
     }
 
     pub(super) fn grow(&mut self, by: f64) {
-        self.size = (self.size + by).min(MOST);
+        self.size = (self.size + by).min(SIZE_MAX);
     }
 
     /// Multiplies the window by `factor`, starting from the PDUs in flight if those are fewer than

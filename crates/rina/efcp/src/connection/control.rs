@@ -86,8 +86,8 @@ impl<P: Payload> Connection<P> {
         }
         let right = seq::extend(window.right, self.sender.next, self.sender.bits);
         let right = right.ok_or(Discard::AbsurdWindow)?;
-        let most = u64::from(limits.credit_max.max(limits.initial_credit));
-        if right > self.sender.next.saturating_add(most) {
+        let window_max = u64::from(limits.credit_max.max(limits.initial_credit));
+        if right > self.sender.next.saturating_add(window_max) {
             return Err(Discard::AbsurdWindow);
         }
         if right > self.sender.right {

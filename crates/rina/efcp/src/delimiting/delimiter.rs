@@ -187,8 +187,8 @@ impl<P: Payload> Delimiter<P> {
 
     fn write_bare(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
         let header = self.prefix();
-        let most = self.config.udf_max - header.len();
-        if self.pieces.len() + sdu.len() > most {
+        let payload_max = self.config.udf_max - header.len();
+        if self.pieces.len() + sdu.len() > payload_max {
             return Err(Refusal::TooLong);
         }
         if !more && !self.is_inside {
@@ -314,14 +314,14 @@ impl<P: Payload> Delimiter<P> {
             (_, true) => ORDERED_HEADER,
             (_, false) => SCATTERED_HEADER,
         };
-        let most = self.config.udf_max - header;
+        let payload_max = self.config.udf_max - header;
         if !self.config.in_order && self.offset + sdu.len() as u64 > u64::from(u32::MAX) {
             return Err(Refusal::TooLong);
         }
-        while sdu.len() > most {
+        while sdu.len() > payload_max {
             let mut head = sdu.share().ok_or(Refusal::NoBuffer)?;
-            head.truncate(most);
-            sdu.advance(most);
+            head.truncate(payload_max);
+            sdu.advance(payload_max);
             self.push_fragment(head, false)?;
         }
         if !(more && sdu.is_empty()) {
@@ -356,8 +356,8 @@ impl<P: Payload> Delimiter<P> {
 
     /// Without message boundaries: fills UDFs as far as possible without waiting for more SDUs.
     fn write_stream(&mut self, sdu: P) -> Result<(), Refusal> {
-        let most = self.config.udf_max - 1;
-        if sdu.len() <= most / 2 && self.config.concatenation {
+        let payload_max = self.config.udf_max - 1;
+        if sdu.len() <= payload_max / 2 && self.config.concatenation {
             let used = self.batch.as_ref().map_or(0, P::len);
             if used + sdu.len() > self.config.udf_max {
                 self.flush()?;
@@ -377,18 +377,18 @@ impl<P: Payload> Delimiter<P> {
         }
         self.flush()?;
         let mark = self.out.len();
-        let cut = self.cut_stream(sdu, most, &[WHOLE]);
+        let cut = self.cut_stream(sdu, payload_max, &[WHOLE]);
         if cut.is_err() {
             self.out.truncate(mark);
         }
         cut
     }
 
-    fn cut_stream(&mut self, mut sdu: P, most: usize, header: &[u8]) -> Result<(), Refusal> {
-        while sdu.len() > most {
+    fn cut_stream(&mut self, mut sdu: P, payload_max: usize, header: &[u8]) -> Result<(), Refusal> {
+        while sdu.len() > payload_max {
             let mut head = sdu.share().ok_or(Refusal::NoBuffer)?;
-            head.truncate(most);
-            sdu.advance(most);
+            head.truncate(payload_max);
+            sdu.advance(payload_max);
             self.put(header, head)?;
         }
         self.put(header, sdu)

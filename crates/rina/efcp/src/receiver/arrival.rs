@@ -30,7 +30,7 @@ impl<P: Payload> Receiver<P> {
             return self.on_first(now, wire, drf, ecn, udf, counters);
         }
         let Some(number) = number else {
-            return self.doubt(now, self.home(wire), ecn, udf, counters);
+            return self.on_far_number(now, self.run_start(wire), ecn, udf, counters);
         };
         if self.is_previous(now, number) {
             return Err(Discard::StaleRun);
@@ -49,12 +49,12 @@ impl<P: Payload> Receiver<P> {
         };
         if number >= end {
             if !self.is_reliable && number - end >= JUMP {
-                return self.doubt(now, number, ecn, udf, counters);
+                return self.on_far_number(now, number, ecn, udf, counters);
             }
             return Err(Discard::BeyondWindow);
         }
         self.take(now, number, udf, counters)?;
-        self.took(now, number, ecn, counters);
+        self.note_accepted(now, number, ecn, counters);
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// Updates the state that every accepted PDU changes.
-    fn took(&mut self, now: Instant, number: u64, ecn: bool, counters: &mut Counters) {
+    fn note_accepted(&mut self, now: Instant, number: u64, ecn: bool, counters: &mut Counters) {
         self.heard_at = now;
         self.candidate = None;
         if ecn {
@@ -191,7 +191,7 @@ impl<P: Payload> Receiver<P> {
         counters: &mut Counters,
     ) -> Result<(), Discard> {
         if !self.is_reliable && self.left - number > JUMP.max(self.reorder_max) {
-            return self.doubt(now, number, ecn, udf, counters);
+            return self.on_far_number(now, number, ecn, udf, counters);
         }
         if self.answers_old && number >= self.start {
             // The acknowledgement was lost, or the sender retransmitted too early: acknowledge
@@ -284,7 +284,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// The internal number with which a run starts whose first number on the wire is `wire`.
-    fn home(&self, wire: u64) -> u64 {
+    fn run_start(&self, wire: u64) -> u64 {
         self.base.saturating_add(seq::truncate(wire, self.bits))
     }
 
@@ -301,7 +301,7 @@ impl<P: Payload> Receiver<P> {
 
     /// Leaves the current run. Its numbers are remembered, to recognize late PDUs.
     fn begin(&mut self, now: Instant, wire: u64, is_start_known: bool) {
-        let start = self.home(wire);
+        let start = self.run_start(wire);
         let previous = Previous {
             start: self.start,
             end: self.highest.max(self.right),
@@ -317,7 +317,7 @@ impl<P: Payload> Receiver<P> {
     /// Processes a PDU whose number is far from the run. Possible reasons: the peer lost its state
     /// and its PDU with the DRF was lost; many PDUs in a row were lost; or the PDU is late. Only a
     /// second PDU slightly above the first starts a new run.
-    fn doubt(
+    fn on_far_number(
         &mut self,
         now: Instant,
         number: u64,
@@ -349,7 +349,7 @@ impl<P: Payload> Receiver<P> {
         mut udf: P,
         counters: &mut Counters,
     ) -> Result<(), Discard> {
-        let number = self.home(wire);
+        let number = self.run_start(wire);
         if self.is_previous(now, number) {
             return Err(Discard::StaleRun);
         }
@@ -371,11 +371,14 @@ impl<P: Payload> Receiver<P> {
         let look_back = if is_start {
             0
         } else {
-            let most = self
+            let credit_max = self
                 .window
                 .map_or(u64::MAX, |w| u64::from(w.initial_credit));
             let lowest = seq::truncate(wire, self.bits);
-            LOOK_BACK.min(most).min(self.reorder_max / 2).min(lowest)
+            LOOK_BACK
+                .min(credit_max)
+                .min(self.reorder_max / 2)
+                .min(lowest)
         };
         self.enter(number - look_back, is_start);
         self.is_new_run = drf;
@@ -383,13 +386,13 @@ impl<P: Payload> Receiver<P> {
         if is_middle && let Some(window) = self.window {
             // Before this end lost its state, it may have granted the sender a window up to this
             // edge.
-            let most = window.credit_max.max(window.initial_credit);
-            self.right = number.saturating_add(u64::from(most));
+            let credit_max = window.credit_max.max(window.initial_credit);
+            self.right = number.saturating_add(u64::from(credit_max));
         }
         self.is_gap = !is_start && look_back == 0 && self.is_in_order;
         self.marks = 0;
         self.take(now, number, udf, counters)?;
-        self.took(now, number, ecn, counters);
+        self.note_accepted(now, number, ecn, counters);
         // Answer the first PDU of a run at once, because the sender needs a round-trip time and its
         // window.
         self.is_ack_due |= self.window.is_some();
@@ -447,7 +450,7 @@ impl<P: Payload> Receiver<P> {
         if !self.is_running {
             if !self.is_reliable && self.window.is_some() {
                 // All PDUs of the run so far were lost. The run continues from here.
-                self.enter(self.home(wire), false);
+                self.enter(self.run_start(wire), false);
                 self.heard_at = now;
                 self.is_gap = self.is_in_order;
                 self.is_ack_due = true;
@@ -484,7 +487,7 @@ impl<P: Payload> Receiver<P> {
             return;
         }
         self.begin(now, wire, false);
-        self.enter(self.home(wire), false);
+        self.enter(self.run_start(wire), false);
         self.heard_at = now;
         self.is_gap = self.is_in_order;
         self.is_ack_due = true;

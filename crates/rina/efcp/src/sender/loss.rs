@@ -36,7 +36,7 @@ pub(crate) struct Loss {
     newest: Option<(Instant, u64, Duration)>,
     reordering: Reordering,
     /// When a PDU is considered lost if no acknowledgement arrives first.
-    pub(crate) doubt_at: Instant,
+    pub(crate) loss_at: Instant,
     /// When the tail loss probe or the retransmission timeout is due.
     pub(crate) tail_at: Instant,
     /// Whether `tail_at` is the timeout rather than the probe.
@@ -80,7 +80,7 @@ impl Loss {
             beyond: 0,
             newest: None,
             reordering: Reordering::default(),
-            doubt_at: Instant::MAX,
+            loss_at: Instant::MAX,
             tail_at: Instant::MAX,
             is_timeout: true,
             backoff: 0,
@@ -123,9 +123,9 @@ impl Loss {
         self.in_flight += 1;
     }
 
-    fn arm_timeout(&mut self, now: Instant, most: Duration) {
+    fn arm_timeout(&mut self, now: Instant, timeout_max: Duration) {
         let backed_off = self.timeout * (1 << self.backoff.min(20));
-        let wait = backed_off.min(most.max(self.timeout));
+        let wait = backed_off.min(timeout_max.max(self.timeout));
         self.is_timeout = true;
         self.tail_at = now + wait;
     }
@@ -363,10 +363,10 @@ impl<P: Payload> Sender<P> {
     fn arm_tail(&mut self, now: Instant) {
         if self.sent.is_empty() {
             self.loss.tail_at = Instant::MAX;
-            self.loss.doubt_at = Instant::MAX;
+            self.loss.loss_at = Instant::MAX;
             self.loss.is_timeout = false;
         } else if self.loss.is_repairing() || self.loss.beyond > 0 || self.loss.backoff > 0 {
-            self.loss.arm_timeout(now, self.timeout_most());
+            self.loss.arm_timeout(now, self.timeout_max());
         } else {
             self.loss.is_timeout = false;
             self.loss.tail_at = now + self.loss.probe_timeout;
@@ -374,7 +374,7 @@ impl<P: Payload> Sender<P> {
     }
 
     /// Longest timeout with back-off. It is short enough for several timeouts within R.
-    fn timeout_most(&self) -> Duration {
+    fn timeout_max(&self) -> Duration {
         (self.r / 8).clamp(Duration::from_millis(1), Duration::from_secs(60))
     }
 
@@ -382,7 +382,7 @@ impl<P: Payload> Sender<P> {
     /// `in_flight` is the number of PDUs in flight before that arrival, which was too many for the
     /// path.
     pub(super) fn find_losses(&mut self, now: Instant, in_flight: u64, counters: &mut Counters) {
-        self.loss.doubt_at = Instant::MAX;
+        self.loss.loss_at = Instant::MAX;
         let Some((newest_at, newest, newest_rtt)) = self.loss.newest else {
             return;
         };
@@ -417,7 +417,7 @@ impl<P: Payload> Sender<P> {
             }
             let at = slot.sent_at + wait;
             if at > now {
-                self.loss.doubt_at = self.loss.doubt_at.min(at);
+                self.loss.loss_at = self.loss.loss_at.min(at);
                 continue;
             }
             slot.is_lost = true;

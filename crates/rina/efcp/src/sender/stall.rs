@@ -21,7 +21,7 @@ impl<P: Payload> Sender<P> {
             self.is_rendezvous_due = false;
         } else if self.rendezvous_at == Instant::MAX {
             let round_trip = self.rtt.estimate() * 2;
-            self.rendezvous_pause = self.a.max(round_trip).max(RENDEZVOUS_LEAST);
+            self.rendezvous_pause = self.a.max(round_trip).max(RENDEZVOUS_PAUSE_MIN);
             self.rendezvous_at = now + self.rendezvous_pause;
             self.answered_at = now;
         }
@@ -43,8 +43,8 @@ impl<P: Payload> Sender<P> {
             return;
         }
         // The pauses are short enough that both sides keep the state of the run.
-        let most = (self.delta_t / 2).clamp(RENDEZVOUS_LEAST, RENDEZVOUS_MOST);
-        self.rendezvous_pause = (self.rendezvous_pause * 2).min(most);
+        let pause_max = (self.delta_t / 2).clamp(RENDEZVOUS_PAUSE_MIN, RENDEZVOUS_PAUSE_MAX);
+        self.rendezvous_pause = (self.rendezvous_pause * 2).min(pause_max);
         self.rendezvous_at = now + self.rendezvous_pause;
         self.active_at = now;
         self.is_rendezvous_due = true;
@@ -75,5 +75,5 @@ impl<P: Payload> Sender<P> {
 }
 
 /// Shortest and longest pause between rendezvous PDUs.
-const RENDEZVOUS_LEAST: Duration = Duration::from_millis(5);
-const RENDEZVOUS_MOST: Duration = Duration::from_secs(1);
+const RENDEZVOUS_PAUSE_MIN: Duration = Duration::from_millis(5);
+const RENDEZVOUS_PAUSE_MAX: Duration = Duration::from_secs(1);

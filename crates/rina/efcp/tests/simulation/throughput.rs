@@ -43,17 +43,14 @@ fn one_percent_of_loss_costs_what_the_policy_says() {
     };
     // Mathis: for AIMD, about 12 PDUs in a round trip of 20 ms at 1 % loss. Without congestion
     // control only the window of 4096 PDUs limits the sender, which repairs 200 losses at any time.
-    for (policy, least, most) in [
+    for (policy, min, max) in [
         ("none", 120_000, 400_000),
         ("aimd", 2_000, 10_000),
         ("cubic", 2_000, 15_000),
     ] {
         let (got, world) = goodput(policy, weather, 10 * US, 4);
         let counters = world.ends[0].conn.counters();
-        assert!(
-            (least..=most).contains(&got),
-            "{policy}: {got}, {counters:?}"
-        );
+        assert!((min..=max).contains(&got), "{policy}: {got}, {counters:?}");
         assert!(counters.timeouts <= 4, "{policy}: {counters:?}");
         // About one PDU in a hundred is retransmitted, and few of them unnecessarily.
         let again = counters.retransmitted * 100;

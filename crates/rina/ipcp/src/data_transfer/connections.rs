@@ -175,12 +175,12 @@ impl<P: Payload> DataPath<P> {
         };
         let seq_bits = syntax.seq_bits();
         // EFCP requires a window to be small compared with the range of sequence numbers.
-        let most = if seq_bits >= 35 {
+        let credit_max = if seq_bits >= 35 {
             u32::MAX
         } else {
             (1u64 << seq_bits >> 3) as u32
         };
-        let pdus = |credit| dialect::window_of(syntax.dialect, credit).min(most);
+        let pdus = |credit| dialect::window_of(syntax.dialect, credit).min(credit_max);
         let window = cube.window.map(|window| WindowControl {
             credit_max: pdus(window.credit_max),
             initial_credit: pdus(window.initial_credit.min(window.credit_max)),

@@ -25,7 +25,7 @@ pub enum SettingsError {
     /// No QoS cube, or too many.
     CubeCount {
         /// The largest allowed number.
-        most: usize,
+        max: usize,
     },
     /// The id of a QoS cube is 0, or two cubes have the same id.
     CubeId(u16),
@@ -41,9 +41,9 @@ pub enum SettingsError {
     /// The configured longest PDU is out of range.
     MaxPdu {
         /// Smallest allowed value, in bytes.
-        least: usize,
+        min: usize,
         /// Largest allowed value, in bytes.
-        most: usize,
+        max: usize,
     },
     /// The field widths differ from those in use, which cannot change while the DIF runs.
     WidthsInUse,
@@ -127,9 +127,9 @@ impl fmt::Display for SettingsError {
                 component::PCI_CHECKSUM,
                 dialect.name()
             ),
-            SettingsError::CubeCount { most } => write!(
+            SettingsError::CubeCount { max } => write!(
                 f,
-                "a DIF must have 1 to {most} QoS \
+                "a DIF must have 1 to {max} QoS \
                 cubes"
             ),
             SettingsError::CubeId(id) => {
@@ -137,8 +137,8 @@ impl fmt::Display for SettingsError {
             }
             SettingsError::CubeIdWidth(id) => write!(f, "QoS cube {id}: the id needs 2 bytes"),
             SettingsError::Cube { id, error } => write!(f, "QoS cube {id}: {error}"),
-            SettingsError::MaxPdu { least, most } => {
-                write!(f, "max-pdu must be {least} to {most} bytes, or 0")
+            SettingsError::MaxPdu { min, max } => {
+                write!(f, "max-pdu must be {min} to {max} bytes, or 0")
             }
             SettingsError::WidthsInUse => {
                 f.write_str("field widths cannot be changed while the DIF runs")

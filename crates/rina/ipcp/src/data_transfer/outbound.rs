@@ -328,18 +328,18 @@ fn refused<P: Payload>(
 }
 
 fn too_long<P: Payload>(io: &FlowIo<P>, whole: Option<usize>) -> String {
-    let most = io.delimiter.sdu_max();
+    let sdu_max = io.delimiter.sdu_max();
     match (io.owner, whole) {
         (Owner::Flow(FlowKey(key)), Some(len)) => {
             format!(
                 "flow {key}: an SDU of {len} bytes was refused: the flow carries at most \
-                {most}"
+                {sdu_max}"
             )
         }
         (Owner::Flow(FlowKey(key)), None) => {
-            format!("flow {key}: an SDU of more than {most} bytes was refused")
+            format!("flow {key}: an SDU of more than {sdu_max} bytes was refused")
         }
-        (Owner::Channel(_), _) => format!("a message of more than {most} bytes was refused"),
+        (Owner::Channel(_), _) => format!("a message of more than {sdu_max} bytes was refused"),
     }
 }
 

@@ -41,7 +41,7 @@ impl<P: Payload> DataPath<P> {
             return Err(SettingsError::NoChecksum(syntax.dialect));
         }
         if config.cubes.is_empty() || config.cubes.len() > CUBES_MAX {
-            return Err(SettingsError::CubeCount { most: CUBES_MAX });
+            return Err(SettingsError::CubeCount { max: CUBES_MAX });
         }
         for (index, cube) in config.cubes.iter().enumerate() {
             let is_double = config.cubes[..index]
@@ -56,10 +56,13 @@ impl<P: Payload> DataPath<P> {
             makes_sense(cube).map_err(|error| SettingsError::Cube { id: cube.id, error })?;
         }
         let max_pdu = config.max_pdu as usize;
-        let most = syntax.pdu_bytes_max();
-        if max_pdu != 0 && !(PDU_LEAST..=most).contains(&max_pdu) {
+        let pdu_max = syntax.pdu_bytes_max();
+        if max_pdu != 0 && !(PDU_LEAST..=pdu_max).contains(&max_pdu) {
             let least = PDU_LEAST;
-            return Err(SettingsError::MaxPdu { least, most });
+            return Err(SettingsError::MaxPdu {
+                min: least,
+                max: pdu_max,
+            });
         }
         if self.is_configured && config.widths != self.config.widths {
             return Err(SettingsError::WidthsInUse);
@@ -87,8 +90,8 @@ impl<P: Payload> DataPath<P> {
         let reserve = if is_protected { PROTECTION_RESERVE } else { 0 };
         let least = self.rmt.ports().map(|port| port.props.sdu_max).min();
         if let Some(least) = least {
-            let most = usize::from(u16::MAX).min(self.rmt.syntax.pdu_bytes_max());
-            self.max_pdu = least.saturating_sub(reserve).clamp(PDU_LEAST, most);
+            let pdu_max = usize::from(u16::MAX).min(self.rmt.syntax.pdu_bytes_max());
+            self.max_pdu = least.saturating_sub(reserve).clamp(PDU_LEAST, pdu_max);
         }
     }
 

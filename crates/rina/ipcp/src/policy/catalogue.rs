@@ -76,14 +76,14 @@ struct Entry {
     /// component makes the policy itself, by name.
     factory: Option<Arc<dyn Any + Send + Sync>>,
     /// Checks the values of the policy's parameters.
-    judge: Arc<JudgeFn>,
+    check_params: Arc<CheckParamsFn>,
 }
 
 struct Factory<T>(Box<MakeFn<T>>);
 
 type MakeFn<T> = dyn Fn(&Params) -> Result<T, PolicyError> + Send + Sync;
 
-type JudgeFn = dyn Fn(&Params) -> Result<(), PolicyError> + Send + Sync;
+type CheckParamsFn = dyn Fn(&Params) -> Result<(), PolicyError> + Send + Sync;
 
 impl Catalogue {
     /// A catalogue without policies, like [`Catalogue::default`](Default). [`Catalogue::standard`]
@@ -105,27 +105,27 @@ impl Catalogue {
         self.put(Entry {
             descriptor,
             factory: Some(factory),
-            judge: Arc::new(move |params| (twin.0)(params).map(drop)),
+            check_params: Arc::new(move |params| (twin.0)(params).map(drop)),
         });
     }
 
-    /// Adds a policy that its component makes itself, by name and parameters. `judge` checks the
-    /// values of the parameters.
+    /// Adds a policy that its component makes itself, by name and parameters. `check_params` checks
+    /// the values of the parameters.
     pub fn describe(
         &mut self,
         descriptor: Descriptor,
-        judge: impl Fn(&Params) -> Result<(), PolicyError> + Send + Sync + 'static,
+        check_params: impl Fn(&Params) -> Result<(), PolicyError> + Send + Sync + 'static,
     ) {
         self.put(Entry {
             descriptor,
             factory: None,
-            judge: Arc::new(judge),
+            check_params: Arc::new(check_params),
         });
     }
 
     /// Adds the policies of a toolbox. A change of one applies to N-1 flows that come up later.
     pub(crate) fn describe_toolbox(&mut self, toolbox: &dyn Toolbox) {
-        let judge = toolbox.judge();
+        let check_params = toolbox.params_check();
         for (component, name, help, params) in toolbox.list() {
             let params = params
                 .into_iter()
@@ -147,7 +147,7 @@ impl Catalogue {
                     name: name.to_string(),
                     params: params.values().clone(),
                 };
-                judge(component, &spec).map_err(PolicyError::Refused)
+                check_params(component, &spec).map_err(PolicyError::Refused)
             });
         }
     }
@@ -251,19 +251,23 @@ impl Catalogue {
     ///
     /// # Errors
     /// Those of [`Catalogue::resolve`], and a parameter value that the policy rejects.
-    pub fn judge(&self, component: &str, spec: &PolicySpec) -> Result<&Descriptor, PolicyError> {
+    pub fn check_params(
+        &self,
+        component: &str,
+        spec: &PolicySpec,
+    ) -> Result<&Descriptor, PolicyError> {
         let (descriptor, params) = self.resolve(component, spec)?;
-        (self.find(component, descriptor.name)?.judge)(&params)?;
+        (self.find(component, descriptor.name)?.check_params)(&params)?;
         Ok(descriptor)
     }
 
     /// Checks all policies of a configuration.
     ///
     /// # Errors
-    /// The first policy that [`Catalogue::judge`] rejects.
+    /// The first policy that [`Catalogue::check_params`] rejects.
     pub fn check(&self, config: &DifConfig) -> Result<(), PolicyError> {
         for (component, spec) in &config.policies {
-            self.judge(component, spec)?;
+            self.check_params(component, spec)?;
         }
         Ok(())
     }
@@ -346,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_policy_and_the_defaults_hold_when_nothing_is_said() {
+    fn first_policy_and_default_parameters_are_the_defaults() {
         let catalogue = catalogue();
         assert_eq!(catalogue.make::<u64>("rmt-queue", &spec("", &[])), Ok(7));
         let two = spec("two", &[("limit", "9")]);
@@ -390,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_there_is() {
+    fn errors_list_the_known_names() {
         let catalogue = catalogue();
         let error = |component, spec: &PolicySpec| {
             let made = catalogue.make::<u64>(component, spec);

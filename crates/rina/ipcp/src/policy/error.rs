@@ -58,7 +58,7 @@ pub enum PolicyError {
         /// The value that was given.
         value: String,
         /// The values that are valid.
-        wanted: Wanted,
+        wanted: ValidValues,
     },
     /// A policy of EFCP or of delimiting rejects a parameter, with this error.
     Efcp(carina_efcp::PolicyError),
@@ -71,13 +71,13 @@ pub enum PolicyError {
 /// The values that are valid for a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Wanted {
+pub enum ValidValues {
     /// A whole number.
     Uint {
         /// Smallest valid value.
-        least: u64,
+        min: u64,
         /// Largest valid value.
-        most: u64,
+        max: u64,
     },
     /// `true` or `false`.
     Flag,
@@ -137,12 +137,12 @@ impl fmt::Display for PolicyError {
 
 impl Error for PolicyError {}
 
-impl fmt::Display for Wanted {
+impl fmt::Display for ValidValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wanted::Uint { least, most } => write!(f, "a whole number from {least} to {most}"),
-            Wanted::Flag => f.write_str("true or false"),
-            Wanted::OneOf(words) => write!(f, "one of {}", words.join(", ")),
+            ValidValues::Uint { min, max } => write!(f, "a whole number from {min} to {max}"),
+            ValidValues::Flag => f.write_str("true or false"),
+            ValidValues::OneOf(words) => write!(f, "one of {}", words.join(", ")),
         }
     }
 }

@@ -15,7 +15,7 @@ mod standard;
 
 pub use crate::config::component;
 pub use catalogue::{Catalogue, Descriptor, Param, live, param};
-pub use error::{PolicyError, Wanted};
+pub use error::{PolicyError, ValidValues};
 pub(crate) use forwarding::{Ecmp, Single};
 pub use forwarding::{ForwardingPolicy, Spread};
 pub use params::Params;

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 
-use super::{PolicyError, Wanted};
+use super::{PolicyError, ValidValues};
 
 /// The parameters of a policy, each with a value: the one given or the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,15 +47,15 @@ impl Params {
         self.values.get(name).map_or("", String::as_str)
     }
 
-    /// Returns the value of parameter `name` as a whole number between `least` and `most`.
+    /// Returns the value of parameter `name` as a whole number between `min` and `max`.
     ///
     /// # Errors
     /// The value is not a number or is out of range; the message names component, policy, parameter
     /// and range.
-    pub fn uint(&self, name: &str, least: u64, most: u64) -> Result<u64, PolicyError> {
+    pub fn uint(&self, name: &str, min: u64, max: u64) -> Result<u64, PolicyError> {
         match self.text(name).parse::<u64>() {
-            Ok(value) if (least..=most).contains(&value) => Ok(value),
-            _ => Err(self.wrong(name, Wanted::Uint { least, most })),
+            Ok(value) if (min..=max).contains(&value) => Ok(value),
+            _ => Err(self.wrong(name, ValidValues::Uint { min, max })),
         }
     }
 
@@ -66,7 +66,7 @@ impl Params {
     pub fn flag(&self, name: &str) -> Result<bool, PolicyError> {
         self.text(name)
             .parse::<bool>()
-            .map_err(|_| self.wrong(name, Wanted::Flag))
+            .map_err(|_| self.wrong(name, ValidValues::Flag))
     }
 
     /// The parameter as the index of its value in `words`.
@@ -77,11 +77,11 @@ impl Params {
         let value = self.text(name);
         words.iter().position(|word| *word == value).ok_or_else(|| {
             let words = words.iter().map(ToString::to_string).collect();
-            self.wrong(name, Wanted::OneOf(words))
+            self.wrong(name, ValidValues::OneOf(words))
         })
     }
 
-    fn wrong(&self, name: &str, wanted: Wanted) -> PolicyError {
+    fn wrong(&self, name: &str, wanted: ValidValues) -> PolicyError {
         PolicyError::Value {
             component: self.component,
             policy: self.policy,

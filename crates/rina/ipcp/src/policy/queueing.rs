@@ -96,16 +96,17 @@ impl QueuePolicy for EcnMark {
 }
 
 /// Policy `red`: random early detection (Floyd and Jacobson, 1993) on the average queue length in
-/// PDUs. Below `least` no PDU is affected, from `most` on every PDU is; in between, the share grows
-/// linearly to `share`. An affected PDU is marked if its cube allows it, and dropped otherwise.
+/// PDUs. Below `threshold_min` no PDU is affected, from `threshold_max` on every PDU is; in
+/// between, the share grows linearly to `share`. An affected PDU is marked if its cube allows it,
+/// and dropped otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Red {
     /// Average queue length in PDUs from which on arriving PDUs are marked or dropped, some of
     /// them.
-    pub least: u32,
+    pub threshold_min: u32,
     /// Average queue length in PDUs from which on every arriving PDU is marked or dropped.
-    pub most: u32,
-    /// Share of arriving PDUs that are marked or dropped just below `most`, in 1/10000.
+    pub threshold_max: u32,
+    /// Share of arriving PDUs that are marked or dropped just below `threshold_max`, in 1/10000.
     pub share: u32,
     /// Weight of the average: each PDU moves it by 1/2^`shift` of the difference.
     pub shift: u32,
@@ -118,10 +119,16 @@ pub(crate) struct Red {
 impl Red {
     /// Makes the policy with averages of 0.
     #[must_use]
-    pub(crate) fn new(least: u32, most: u32, share: u32, shift: u32, full: TailDrop) -> Red {
+    pub(crate) fn new(
+        threshold_min: u32,
+        threshold_max: u32,
+        share: u32,
+        shift: u32,
+        full: TailDrop,
+    ) -> Red {
         Red {
-            least,
-            most: most.max(least + 1),
+            threshold_min,
+            threshold_max: threshold_max.max(threshold_min + 1),
             share,
             shift,
             full,
@@ -144,12 +151,12 @@ impl QueuePolicy for Red {
     fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> QueueDecision {
         let average = self.average(index, class.pdus);
         let decision = self.full.admit(index, class, arrival);
-        if decision == QueueDecision::Drop || average < self.least {
+        if decision == QueueDecision::Drop || average < self.threshold_min {
             return decision;
         }
-        let is_hit = average >= self.most || {
-            let depth = u64::from(average - self.least) * u64::from(self.share);
-            let share = depth / u64::from(self.most - self.least);
+        let is_hit = average >= self.threshold_max || {
+            let depth = u64::from(average - self.threshold_min) * u64::from(self.share);
+            let share = depth / u64::from(self.threshold_max - self.threshold_min);
             (u64::from(arrival.random) * 10_000) >> 32 < share
         };
         match (is_hit, class.ecn) {

@@ -84,13 +84,13 @@ impl Member {
     /// The PDUs that the member sends.
     fn says(&mut self) -> Vec<Vec<u8>> {
         self.transfer.end_of_burst(self.now);
-        let mut said = Vec::new();
+        let mut pdus = Vec::new();
         while let Some(n1) = self.transfer.poll_n1() {
             if let Some(pdu) = self.transfer.take_transmit(self.now, n1) {
-                said.push(pdu.as_slice().to_vec());
+                pdus.push(pdu.as_slice().to_vec());
             }
         }
-        said
+        pdus
     }
 
     fn reads(&mut self) -> Vec<usize> {
@@ -128,11 +128,11 @@ fn a_reliable_flow_of_rlite_goes_as_it_went() {
     assert_eq!(member.reads(), [20]);
     member.now += 20 * MS;
     member.transfer.handle_timeout(member.now);
-    let said = member.says();
+    let sent = member.says();
     // rlite counted the window from what its reader had taken, which was one PDU less then.
     let ack = "00cc0000000040000100000003000000010000000200020034000000 \
                000000000200000002020000020000000100000001020000";
-    assert_eq!(said, [bytes(ack)]);
+    assert_eq!(sent, [bytes(ack)]);
 }
 
 /// The best-effort flow of the capture; its CEP-id is 1 at both ends. rlite began with CEP-id 0,
@@ -143,12 +143,12 @@ fn a_best_effort_flow_of_rlite_goes_as_it_went() {
     member.flow(1, 1, (1, 0));
     member.write(1, &[7; 20]);
     member.write(1, &[0, 0]);
-    let said = member.says();
+    let sent = member.says();
     let first = "008080000000400000000000010000000300000000000100300000 00";
     let second = "0080000000004000010000000100000003000000000001001e000000";
-    assert_eq!(said.len(), 2);
-    assert_eq!(said[0][..28], bytes(first));
-    assert_eq!(said[1][..28], bytes(second));
+    assert_eq!(sent.len(), 2);
+    assert_eq!(sent[0][..28], bytes(first));
+    assert_eq!(sent[1][..28], bytes(second));
     member.hear("0080800000004000000000000300000001000000010000001e0000000000");
     member.hear("0080000000004000010000000300000001000000010000001e0000000100");
     assert_eq!(member.reads(), [2, 2]);
@@ -166,17 +166,17 @@ fn without(mut pdu: Vec<u8>, at: usize) -> Vec<u8> {
 fn a_flow_of_irati_with_flow_control_goes_as_it_went() {
     let mut member = Member::new(Dialect::Irati, 16, 17);
     member.flow(1, 2, (17, 2));
-    let said = |member: &mut Member, seq: &str, answer: &str| {
+    let assert_answer = |member: &mut Member, seq: &str, answer: &str| {
         member.hear(&format!("011000110001000200020080801500 {seq} 0000"));
-        let said = member.says();
-        assert_eq!(said.len(), 1, "every PDU is answered");
-        assert_eq!(without(said[0].clone(), 27), without(bytes(answer), 27));
+        let sent = member.says();
+        assert_eq!(sent.len(), 1, "every PDU is answered");
+        assert_eq!(without(sent[0].clone(), 27), without(bytes(answer), 27));
         assert_eq!(member.reads(), [2]);
     };
     let fc = "0111001000010002000200c4002700 01000000 b79c9a99 00000000 caa61c2a 00000000 00000000";
-    said(&mut member, "859c9a99", fc);
+    assert_answer(&mut member, "859c9a99", fc);
     let fc = "0111001000010002000200c4002700 02000000 b89c9a99 00000000 caa61c2a 00000000 00000000";
-    said(&mut member, "869c9a99", fc);
+    assert_answer(&mut member, "869c9a99", fc);
     // Sends a PDU, whose answer tells the window.
     member.write(2, &[0, 0]);
     let own = member.says();
@@ -216,9 +216,9 @@ fn a_reliable_flow_of_irati_goes_as_it_went() {
     ];
     for (heard, expected) in exchange {
         member.hear(heard);
-        let said = member.says();
-        assert_eq!(said.len(), 1);
-        assert_eq!(without(said[0].clone(), 39), without(bytes(expected), 39));
+        let sent = member.says();
+        assert_eq!(sent.len(), 1);
+        assert_eq!(without(sent[0].clone(), 39), without(bytes(expected), 39));
     }
     assert_eq!(member.reads(), [2, 2]);
     member.write(4, &[0, 0]);

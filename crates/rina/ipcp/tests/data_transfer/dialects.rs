@@ -245,20 +245,20 @@ fn the_other_end_may_have_cep_0() {
 
 #[test]
 fn an_sdu_that_is_longer_than_a_pdu_is_refused_with_its_size() {
-    for (dialect, most) in [(Dialect::Rlite, 1472), (Dialect::Irati, 1451)] {
+    for (dialect, sdu_max) in [(Dialect::Rlite, 1472), (Dialect::Irati, 1451)] {
         let config = configured(dialect);
         let mut net = two(dialect, &config);
         for (key, cube) in config.cubes.iter().enumerate() {
             let key = key as u32 + 1;
             net.flow(0, 1, key, cube);
-            assert_eq!(net.members[0].sdu_max(FlowKey(key)), most);
-            net.write(0, key, &sdu(1, most));
+            assert_eq!(net.members[0].sdu_max(FlowKey(key)), sdu_max);
+            net.write(0, key, &sdu(1, sdu_max));
             net.run_until(net.now + 1000 * MS);
-            assert_eq!(net.take_read(1, key), [sdu(1, most)]);
-            net.write(0, key, &sdu(2, most + 1));
-            net.write(0, key, &sdu(3, most + 1));
+            assert_eq!(net.take_read(1, key), [sdu(1, sdu_max)]);
+            net.write(0, key, &sdu(2, sdu_max + 1));
+            net.write(0, key, &sdu(3, sdu_max + 1));
             net.run_until_quiet();
-            let words = format!("an SDU of {} bytes was refused", most + 1);
+            let words = format!("an SDU of {} bytes was refused", sdu_max + 1);
             let told = net.events.iter().filter(|(_, event)| match event {
                 TransferEvent::Notice { text } => !cube.retransmission && text.contains(&words),
                 TransferEvent::Failed { reason, .. } => {

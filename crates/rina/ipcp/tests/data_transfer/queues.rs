@@ -451,8 +451,8 @@ fn a_stopped_reader_blocks_the_writer_of_long_sdus() {
     let read = net.take_read(1, 3);
     assert_eq!(read.len(), ROOM / LONG);
     // The initial credit of 64 PDUs, what the reader has taken, and 1 MiB before the window.
-    let most = 64 * LONG + 2 * ROOM + LONG;
-    assert!(written * LONG <= most, "{written} SDUs are taken");
+    let bytes_max = 64 * LONG + 2 * ROOM + LONG;
+    assert!(written * LONG <= bytes_max, "{written} SDUs are taken");
     read_on(&mut net, written, read);
 }
 
@@ -469,8 +469,8 @@ fn short_sdus_let_no_more_long_ones_in_than_a_window_may_hold() {
     assert_eq!(net.take_read(1, 3).len(), 2000);
     let written = write_until_full(&mut net);
     let read = net.take_read(1, 3);
-    let most = (16 << 20) + 2 * ROOM + LONG;
-    assert!(written * LONG <= most, "{written} SDUs are taken");
+    let bytes_max = (16 << 20) + 2 * ROOM + LONG;
+    assert!(written * LONG <= bytes_max, "{written} SDUs are taken");
     read_on(&mut net, written, read);
 }
 

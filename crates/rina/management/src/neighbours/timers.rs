@@ -18,14 +18,14 @@ impl Management {
             .get(&n1)
             .map_or(Duration::ZERO, |flow| flow.retry_after);
         let at = now + self.random.about(pause);
-        let (is_member, most) = (self.member.is_some(), self.policies.enrollment.retry_max);
+        let (is_member, pause_max) = (self.member.is_some(), self.policies.enrollment.retry_max);
         let reconnects = self.policies.enrollment.reconnects;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
         if flow.props.is_initiator && reconnects || !is_member {
             flow.retry_at = Some(at);
-            flow.retry_after = (pause * 2).min(most);
+            flow.retry_after = (pause * 2).min(pause_max);
         }
     }
 

@@ -52,7 +52,7 @@ fn count(net: &mut Net, at: &str, counter: &str) -> u64 {
 }
 
 #[test]
-fn what_is_wrong_is_counted_and_said_once() {
+fn wrong_messages_are_counted_and_logged_once() {
     let mut net = chain(1, &["a", "b"], config());
     let (a, b) = (address(&net, "a"), address(&net, "b"));
     let bytes = |value: &[u8]| Value::Bytes(value.to_vec());

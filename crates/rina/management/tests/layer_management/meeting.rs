@@ -149,7 +149,7 @@ fn another_dif_is_refused_with_its_name() {
 }
 
 #[test]
-fn a_member_without_others_joins_the_dif_that_is_there() {
+fn a_member_without_others_joins_the_existing_dif() {
     for (lone, first) in [("a", "c"), ("d", "b")] {
         let mut net = chain(7, &[first, "x"], config());
         net.bootstrap(lone, config());

@@ -33,8 +33,11 @@ fn winner(net: &mut Net, pair: [&'static str; 2], others: &[&str]) -> &'static s
     } else {
         (pair[1], pair[0])
     };
-    let said = departures(net, loser);
-    assert!(said.len() == 1 && said[0].contains(TAKEN), "{said:?}");
+    let reasons = departures(net, loser);
+    assert!(
+        reasons.len() == 1 && reasons[0].contains(TAKEN),
+        "{reasons:?}"
+    );
     assert!(departures(net, winner).is_empty());
     let view = known(net, winner);
     for name in others {

@@ -11,7 +11,7 @@ fn register(net: &mut Net, at: &str, app: &str) {
 }
 
 /// The results reported for an application, in order.
-fn said(net: &Net, at: &str, app: &str) -> Vec<Result<(), Reason>> {
+fn results(net: &Net, at: &str, app: &str) -> Vec<Result<(), Reason>> {
     net.told(at, |event| match event {
         Event::Registered { name, result } if name == app => Some(result.clone()),
         _ => None,
@@ -49,7 +49,7 @@ fn more_applications_than_a_member_may_have_are_refused() {
         reason.contains("4096 replicated entries, the maximum for one member"),
         "{reason}"
     );
-    assert_eq!(said(&net, "b", "app-4095"), [Ok(())]);
+    assert_eq!(results(&net, "b", "app-4095"), [Ok(())]);
     assert_eq!(net.names("a", "/directory").len(), 4096);
 }
 
@@ -57,8 +57,8 @@ fn more_applications_than_a_member_may_have_are_refused() {
 fn a_name_that_is_empty_is_refused() {
     let mut net = chain(6, &["a"], config());
     register(&mut net, "a", "");
-    let said = said(&net, "a", "");
-    assert!(matches!(&said[..], [Err(_)]), "{said:?}");
+    let results = results(&net, "a", "");
+    assert!(matches!(&results[..], [Err(_)]), "{results:?}");
 }
 
 #[test]
@@ -68,9 +68,9 @@ fn homes_that_are_full_refuse_and_nothing_else_is_disturbed() {
         register(&mut net, "b", app);
         net.run(SECOND);
     }
-    assert_eq!(said(&net, "b", "one"), [Ok(())]);
-    assert_eq!(said(&net, "b", "two"), [Ok(())]);
-    let refused = said(&net, "b", "three");
+    assert_eq!(results(&net, "b", "one"), [Ok(())]);
+    assert_eq!(results(&net, "b", "two"), [Ok(())]);
+    let refused = results(&net, "b", "three");
     let [Err(reason)] = &refused[..] else {
         panic!("{refused:?}");
     };
@@ -84,7 +84,7 @@ fn homes_that_are_full_refuse_and_nothing_else_is_disturbed() {
     // The renewals of the stored registrations find a full directory, too.
     net.run(200 * SECOND);
     for app in ["one", "two"] {
-        assert_eq!(said(&net, "b", app), [Ok(())], "{app}");
+        assert_eq!(results(&net, "b", app), [Ok(())], "{app}");
         assert_eq!(call(&mut net, "a", app), Ok(()), "{app}");
     }
     assert!(call(&mut net, "a", "three").is_err());
@@ -93,7 +93,7 @@ fn homes_that_are_full_refuse_and_nothing_else_is_disturbed() {
     net.run(SECOND);
     register(&mut net, "b", "three");
     net.run(SECOND);
-    assert_eq!(said(&net, "b", "three").last(), Some(&Ok(())));
+    assert_eq!(results(&net, "b", "three").last(), Some(&Ok(())));
     assert_eq!(call(&mut net, "a", "three"), Ok(()));
 }
 
@@ -104,14 +104,14 @@ fn an_early_registration_is_refused_by_a_full_dif() {
     net.add("b", None, "secret");
     for app in ["x", "y"] {
         register(&mut net, "b", app);
-        assert_eq!(said(&net, "b", app), [Ok(())], "{app}");
+        assert_eq!(results(&net, "b", app), [Ok(())], "{app}");
     }
     net.wire("b", "a");
     net.run(5 * SECOND);
     // The home at a is full; the one at b itself has room for one.
-    assert_eq!(said(&net, "b", "x"), [Ok(())]);
-    let said = said(&net, "b", "y");
-    assert!(matches!(&said[..], [Ok(()), Err(_)]), "{said:?}");
+    assert_eq!(results(&net, "b", "x"), [Ok(())]);
+    let results = results(&net, "b", "y");
+    assert!(matches!(&results[..], [Ok(()), Err(_)]), "{results:?}");
     assert_eq!(call(&mut net, "a", "x"), Ok(()));
 }
 
@@ -124,8 +124,8 @@ fn silent_homes_do_not_hold_up_a_registration_for_ever() {
         register(&mut net, "c", app);
     }
     let answered = |net: &Net| {
-        let said = apps.iter().filter(|app| said(net, "c", app) == [Ok(())]);
-        said.count()
+        let registered = apps.iter().filter(|app| results(net, "c", app) == [Ok(())]);
+        registered.count()
     };
     // Some names have this member as a home; the homes of the others cannot be reached.
     assert!((1..12).contains(&answered(&net)), "{}", answered(&net));
@@ -142,7 +142,7 @@ fn homes_without_a_route_are_not_waited_for() {
     for n in 0..12 {
         let app = format!("app-{n}");
         register(&mut net, "c", &app);
-        assert_eq!(said(&net, "c", &app), [Ok(())], "{app}");
+        assert_eq!(results(&net, "c", &app), [Ok(())], "{app}");
     }
 }
 
@@ -156,7 +156,7 @@ fn a_member_that_leaves_registers_again_in_the_next_dif() {
     net.order("c", Command::Leave);
     net.run(2 * SECOND);
     for n in 0..12 {
-        assert_eq!(said(&net, "c", &format!("app-{n}")), [Ok(())]);
+        assert_eq!(results(&net, "c", &format!("app-{n}")), [Ok(())]);
     }
 }
 
@@ -168,7 +168,7 @@ fn more_registrations_than_pending_requests_reach_homes() {
     }
     net.run(10 * SECOND);
     for n in 0..1_500 {
-        assert_eq!(said(&net, "b", &format!("app-{n}")), [Ok(())]);
+        assert_eq!(results(&net, "b", &format!("app-{n}")), [Ok(())]);
     }
     assert_eq!(net.names("a", "/directory").len(), 1_500);
     // All are renewed before they expire.
@@ -177,7 +177,7 @@ fn more_registrations_than_pending_requests_reach_homes() {
 }
 
 #[test]
-fn a_name_that_is_given_up_and_taken_again_at_once_is_there() {
+fn a_name_unregistered_and_registered_at_once_is_found() {
     let mut net = chain(12, &["a", "b"], on_demand("65536"));
     register(&mut net, "b", "server");
     net.run(SECOND);
@@ -189,6 +189,6 @@ fn a_name_that_is_given_up_and_taken_again_at_once_is_there() {
     );
     register(&mut net, "b", "server");
     net.run(5 * SECOND);
-    assert_eq!(said(&net, "b", "server"), [Ok(()), Ok(())]);
+    assert_eq!(results(&net, "b", "server"), [Ok(()), Ok(())]);
     assert_eq!(call(&mut net, "a", "server"), Ok(()));
 }

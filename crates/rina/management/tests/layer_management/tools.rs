@@ -35,7 +35,7 @@ fn field(object: &RibObject, name: &str) -> Scalar {
 }
 
 #[test]
-fn every_part_of_the_tree_is_there() {
+fn every_part_of_the_rib_tree_exists() {
     let mut net = chain(1, &["a", "b"], config());
     let all = net.read_rib("a", "/", 9);
     for path in [
@@ -82,14 +82,14 @@ fn every_part_of_the_tree_is_there() {
 #[test]
 fn the_rib_of_another_member_is_read_despite_loss() {
     let mut net = chain(2, &["a", "b", "c"], config());
-    let here = net.rib("c", None, read("/dif", 0)).expect("own object");
-    let there = net.rib("a", Some("c"), read("/dif", 0)).expect("an object");
-    assert_eq!(here, there);
+    let own = net.rib("c", None, read("/dif", 0)).expect("own object");
+    let remote = net.rib("a", Some("c"), read("/dif", 0)).expect("an object");
+    assert_eq!(own, remote);
     let address = net.members["c"].address().expect("a member").to_string();
-    let there = net
+    let remote = net
         .rib("a", Some(&address), read("/dif", 0))
         .expect("an object");
-    assert_eq!(here, there);
+    assert_eq!(own, remote);
     for wire in &mut net.wires {
         wire.loss = 10;
     }

@@ -36,7 +36,7 @@ impl Plan {
     pub(super) fn of(core: &Core, config: Config) -> Result<(Settings, Plan), ErrorBody> {
         check_node(core, &config)?;
         // Checks the whole configuration, since IPCPs that stay matter for the others.
-        let in_text = |fault: Fault| fault.on_its_line(&config);
+        let in_text = |fault: Fault| fault.with_line(&config);
         let (wishes, rules) = Wishes::of(&config).map_err(in_text)?;
         let placement = config.node.placement();
         let mut plan = Plan {
@@ -58,7 +58,7 @@ impl Plan {
         plan.applied.extended.reverse();
         plan.applied.retracted.reverse();
         plan.rebased.reverse();
-        plan.judge(core, &rules).map_err(in_text)?;
+        plan.check(core, &rules).map_err(in_text)?;
         let settings = Settings {
             rules,
             limits: config.limits,
@@ -125,7 +125,7 @@ impl Plan {
     }
 
     /// Checks the IPCPs to create together with those that stay.
-    fn judge(&self, core: &Core, rules: &Rules) -> Result<(), Fault> {
+    fn check(&self, core: &Core, rules: &Rules) -> Result<(), Fault> {
         let mut world: Vec<Layer> = Vec::new();
         for id in core.ipcps.ids() {
             let ipcp = &core.ipcps[id];
@@ -146,7 +146,7 @@ impl Plan {
             layers: world,
             capacities: BTreeMap::new(),
         };
-        self.wishes.judge(&core.name, rules, &mut world)?;
+        self.wishes.check(&core.name, rules, &mut world)?;
         for (id, part) in &self.rebased {
             let (own, wanted) = (app_name(&core.ipcps[*id].name), part.get_ref());
             check_below(wanted, &world.layers)

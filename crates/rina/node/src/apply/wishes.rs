@@ -47,7 +47,7 @@ impl Fault {
     }
 
     /// The error, with the line of the table in `config` in front of its message.
-    pub(super) fn on_its_line(self, config: &Config) -> ErrorBody {
+    pub(super) fn with_line(self, config: &Config) -> ErrorBody {
         let line = on_line(config.origin.line_of(&self.span));
         let message = format!("{line}{}", self.error.message);
         ErrorBody {
@@ -72,9 +72,9 @@ pub(super) struct World {
 /// # Errors
 /// The first table of the configuration that the node would refuse, and the reason.
 pub(crate) fn check_alone(config: &Config, system: &str) -> Result<(), ConfigError> {
-    let judged = Wishes::of(config)
-        .and_then(|(wishes, rules)| wishes.judge(system, &rules, &mut World::default()));
-    judged.map_err(|fault| config.meaning_error(&fault.span, fault.error.message))
+    let checked = Wishes::of(config)
+        .and_then(|(wishes, rules)| wishes.check(system, &rules, &mut World::default()));
+    checked.map_err(|fault| config.meaning_error(&fault.span, fault.error.message))
 }
 
 impl Wishes {
@@ -106,7 +106,7 @@ impl Wishes {
     ///
     /// # Errors
     /// The first table that is refused, and the reason.
-    pub(super) fn judge(
+    pub(super) fn check(
         &self,
         system: &str,
         rules: &Rules,

@@ -10,7 +10,7 @@ use thiserror::Error;
 pub(crate) enum SpecError {
     /// The error with the name of the IPCP.
     #[error("IPCP {name}: {error}")]
-    Of {
+    InIpcp {
         name: LocalName,
         error: Box<SpecError>,
     },
@@ -81,7 +81,7 @@ pub(crate) enum SpecError {
 impl SpecError {
     /// Adds the name of the IPCP to the error.
     pub(crate) fn of(self, name: &LocalName) -> SpecError {
-        SpecError::Of {
+        SpecError::InIpcp {
             name: name.clone(),
             error: Box::new(self),
         }

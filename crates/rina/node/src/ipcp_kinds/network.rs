@@ -406,9 +406,9 @@ mod tests {
 
     #[test]
     fn a_vlan_of_an_interface_has_one_shim() {
-        let there = [eth("lan"), eth("10")];
+        let existing = [eth("lan"), eth("10")];
         for twin in ["x", "10"] {
-            let error = check_alone(&eth(twin), &there).unwrap_err();
+            let error = check_alone(&eth(twin), &existing).unwrap_err();
             assert_eq!(error.code, ErrorCode::Conflict);
             assert!(
                 error.message.contains("already belong to IPCP e "),
@@ -420,7 +420,7 @@ mod tests {
             ..eth("lan")
         };
         for other in [eth("11"), elsewhere] {
-            check_alone(&other, &there).unwrap();
+            check_alone(&other, &existing).unwrap();
         }
     }
 

@@ -12,7 +12,7 @@ use thiserror::Error;
 pub enum MemberSpecError {
     /// An error in the specification of one DIF, with the name of the DIF.
     #[error("DIF {dif}: {error}")]
-    Of {
+    InDif {
         /// The DIF.
         dif: DifName,
         /// The error.
@@ -134,7 +134,7 @@ pub enum MemberSpecError {
 impl MemberSpecError {
     /// Adds the name of the DIF to the error.
     pub fn of(self, dif: &DifName) -> MemberSpecError {
-        MemberSpecError::Of {
+        MemberSpecError::InDif {
             dif: dif.clone(),
             error: Box::new(self),
         }

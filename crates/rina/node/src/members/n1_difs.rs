@@ -12,12 +12,12 @@ impl Core {
     /// How long SDUs may be on any N-1 flow that starts in this system in this DIF. `None` while no
     /// IPCP of this system in the DIF knows.
     fn capacity_in(&self, dif: &DifName) -> Option<SduCapacity> {
-        let is_there = |ipcp: &&Ipcp| {
+        let is_member = |ipcp: &&Ipcp| {
             let member = ipcp.member.as_ref();
             ipcp.dif == *dif && !member.is_some_and(|m| matches!(m.phase, Phase::Left(_)))
         };
         // A member that is not enrolled yet will get the configuration that another one here knows.
-        let known = self.ipcps.values().filter(is_there);
+        let known = self.ipcps.values().filter(is_member);
         let known = known.filter_map(|ipcp| self.capacity_of(ipcp));
         known.reduce(SduCapacity::least)
     }

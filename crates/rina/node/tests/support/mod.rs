@@ -94,7 +94,8 @@ pub(crate) fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
         config.node.run_dir = Some(scratch.run_dir().path().into());
         // A process started by another test inherits what an earlier node held, until it executes
         // its program.
-        let is_held = |said: &str| said.contains("already runs") || said.contains("in use");
+        let is_held =
+            |message: &str| message.contains("already runs") || message.contains("in use");
         match Node::spawn(config) {
             Ok(started) => node = Some(started),
             Err(error) if is_held(&error.to_string()) => return Err(error.to_string()),

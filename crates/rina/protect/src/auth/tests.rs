@@ -293,8 +293,8 @@ fn the_responder_refuses_a_wrong_password_before_its_own_proof() {
 fn member_with_the_same_key_is_refused() {
     let make = ed25519("alice", "alice", &["alice", "bob"]);
     let (initiator, ..) = honest(&make, 1);
-    let said = initiator.failed.expect("refused");
-    assert!(said.contains("this member's own key"), "{said}");
+    let reason = initiator.failed.expect("refused");
+    assert!(reason.contains("this member's own key"), "{reason}");
 }
 
 #[test]

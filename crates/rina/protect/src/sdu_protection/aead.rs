@@ -82,11 +82,11 @@ impl Aead {
             cipher,
             keys: [None, None],
         };
-        let (there, back) = (direction(b"to responder"), direction(b"to initiator"));
+        let (to_responder, to_initiator) = (direction(b"to responder"), direction(b"to initiator"));
         let (mut sending, receiving) = if is_initiator {
-            (there, back)
+            (to_responder, to_initiator)
         } else {
-            (back, there)
+            (to_initiator, to_responder)
         };
         // Derive the first key now, to report a failure to the caller.
         sending.key(0).map_err(|_| CryptoError::Key)?;

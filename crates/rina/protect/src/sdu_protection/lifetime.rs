@@ -48,14 +48,14 @@ impl Lifetime {
     pub fn is_alive(&mut self, sent: u32) -> bool {
         let difference = self.now_ms.wrapping_sub(sent);
         let anchor = *self.anchor.get_or_insert(difference);
-        let took = difference.wrapping_sub(anchor) as i32;
+        let delay = difference.wrapping_sub(anchor) as i32;
         self.turn();
         // Expired PDUs count too, so that the new time is accepted some time after a clock has
         // jumped.
         let least = &mut self.least[0];
-        *least = Some(least.map_or(took, |least| least.min(took)));
-        let fastest = self.least.into_iter().flatten().min().unwrap_or(took);
-        took.saturating_sub(fastest) as u32 <= self.max_ms
+        *least = Some(least.map_or(delay, |least| least.min(delay)));
+        let fastest = self.least.into_iter().flatten().min().unwrap_or(delay);
+        delay.saturating_sub(fastest) as u32 <= self.max_ms
     }
 
     fn turn(&mut self) {

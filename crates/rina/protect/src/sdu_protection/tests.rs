@@ -62,10 +62,10 @@ fn pdus_of_every_length_come_back_both_ways() {
         for len in (0..130).chain([1400, 9000, 65_535, 70_000]) {
             for is_dull in [false, true] {
                 let pdu = sample(len, is_dull);
-                let there = protected(&mut a, &pdu);
-                assert!(there.len() >= PROTECTED_MIN);
-                assert!(there.len() <= (len + a.overhead()).max(PROTECTED_MIN));
-                assert_eq!(opened(&mut b, &there).as_ref(), Ok(&pdu), "{name} {len}");
+                let sealed = protected(&mut a, &pdu);
+                assert!(sealed.len() >= PROTECTED_MIN);
+                assert!(sealed.len() <= (len + a.overhead()).max(PROTECTED_MIN));
+                assert_eq!(opened(&mut b, &sealed).as_ref(), Ok(&pdu), "{name} {len}");
                 let back = protected(&mut b, &pdu);
                 assert_eq!(opened(&mut a, &back).as_ref(), Ok(&pdu), "{name} {len}");
             }

@@ -61,7 +61,7 @@ fn every_policy_of_the_list_can_be_made_with_its_defaults() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_said() {
+fn errors_name_missing_and_wrong_parameters() {
     let mut tools = tools();
     let secret = Some(&[1; 32]);
     for (spec, words) in [
@@ -75,10 +75,11 @@ fn what_is_missing_or_wrong_is_said() {
     ] {
         let error = error(tools.sdu_protection(&spec, true, secret));
         assert!(error.contains(words), "{error}");
-        let judged = (tools.judge())("sdu-protection", &spec);
-        assert_eq!(judged, Err(error.into()), "before there is an N-1 flow");
+        let checked = (tools.params_check())("sdu-protection", &spec);
+        assert_eq!(checked, Err(error.into()), "before there is an N-1 flow");
     }
-    let keys = |text| (tools.judge())("authentication", &spec("ed25519", &[("allowed", text)]));
+    let keys =
+        |text| (tools.params_check())("authentication", &spec("ed25519", &[("allowed", text)]));
     assert!(keys("x").is_err_and(|what| what.to_string().contains("allowed, key 1")));
     assert_eq!(keys(""), Ok(()));
     let no_secret = error(tools.sdu_protection(&spec("aead", &[]), true, None));

@@ -139,17 +139,17 @@ impl Network {
     /// selected by `pick`. `None` if the PDU does not arrive within as many hops as there are
     /// members.
     pub(super) fn walk(&self, from: Address, dst: Address, pick: usize) -> Option<Vec<Address>> {
-        let mut way = Vec::from([from]);
+        let mut path = Vec::from([from]);
         let mut here = from;
         while here != dst {
             let route = self.members[&here].table().get(&dst)?;
             here = route.next[pick % route.next.len()];
-            way.push(here);
-            if way.len() > self.members.len() + 1 {
+            path.push(here);
+            if path.len() > self.members.len() + 1 {
                 return None;
             }
         }
-        Some(way)
+        Some(path)
     }
 }
 

@@ -56,10 +56,10 @@ impl Medium {
     ///
     /// # Errors
     /// The reason why not.
-    pub(super) fn look(&mut self) -> Result<(), ShimError> {
+    pub(super) fn check_interface(&mut self) -> Result<(), ShimError> {
         match self {
-            Medium::Socket(socket) => socket.look(),
-            Medium::Port(port) => port.look(),
+            Medium::Socket(socket) => socket.check_interface(),
+            Medium::Port(port) => port.check_interface(),
         }
     }
 

@@ -130,9 +130,9 @@ impl Eth {
     fn follow_link(&mut self, links: &mut Links) {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         let looked = if is_first {
-            self.nic.look_now().map(|()| true)
+            self.nic.check_now().map(|()| true)
         } else {
-            self.nic.look(self.now)
+            self.nic.check_interface(self.now)
         };
         match looked {
             Ok(true) => {
@@ -251,7 +251,7 @@ impl Eth {
             from_text(arp.target, &dialect),
         );
         // A new flow must start with the current MTU.
-        self.nic.look_soon();
+        self.nic.check_soon();
         self.follow_link(links);
         let (Some(remote), Some(local)) = names else {
             return self.flows.row.add(Value::DropMalformed, 1);
@@ -430,7 +430,7 @@ impl App for Eth {
         // While it is awake, the app checks the interface periodically.
         if std::mem::take(&mut self.is_armed) {
             self.nic.disarm();
-            self.nic.look_soon();
+            self.nic.check_soon();
         }
     }
 

@@ -165,7 +165,7 @@ impl Nic {
     ///
     /// # Errors
     /// The reason why frames can no longer be sent.
-    pub(super) fn look(&mut self, now: Instant) -> Result<bool, ShimError> {
+    pub(super) fn check_interface(&mut self, now: Instant) -> Result<bool, ShimError> {
         if now < self.look_at {
             return Ok(false);
         }
@@ -173,11 +173,12 @@ impl Nic {
         if !self.medium.has_changed() {
             return Ok(false);
         }
-        self.look_now().map(|()| true)
+        self.check_now().map(|()| true)
     }
 
-    /// Makes the next [`Nic::look`] check the interface, because a change may have woken the shim.
-    pub(super) fn look_soon(&mut self) {
+    /// Makes the next [`Nic::check_interface`] check the interface, because a change may have woken
+    /// the shim.
+    pub(super) fn check_soon(&mut self) {
         self.look_at = Instant::ZERO;
     }
 
@@ -185,9 +186,9 @@ impl Nic {
     ///
     /// # Errors
     /// The reason why frames can no longer be sent.
-    pub(super) fn look_now(&mut self) -> Result<(), ShimError> {
+    pub(super) fn check_now(&mut self) -> Result<(), ShimError> {
         self.header_to = None;
-        self.medium.look()
+        self.medium.check_interface()
     }
 
     /// Moves frames between the shim and the graph of its port. Returns whether any moved.

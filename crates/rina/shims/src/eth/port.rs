@@ -74,7 +74,10 @@ impl PortPlan {
             None => config.mtu.unwrap_or(MTU_DEFAULT),
         };
         if mtu > MTU_MAX {
-            return Err(ShimError::PortMtu { mtu, most: MTU_MAX });
+            return Err(ShimError::PortMtu {
+                mtu,
+                mtu_max: MTU_MAX,
+            });
         }
         let at = |error| ShimError::system("creating the counter file of the port")(error);
         let counters = Counters {
@@ -180,7 +183,7 @@ impl Port {
     ///
     /// # Errors
     /// The reason why frames can no longer be sent.
-    pub(super) fn look(&mut self) -> Result<(), ShimError> {
+    pub(super) fn check_interface(&mut self) -> Result<(), ShimError> {
         if let Some((name, interface, _)) = &mut self.interface {
             match Interface::named(name) {
                 Ok(found) => {

@@ -99,7 +99,7 @@ impl Socket {
     ///
     /// # Errors
     /// The reason why frames can no longer be sent.
-    pub(super) fn look(&mut self) -> Result<(), ShimError> {
+    pub(super) fn check_interface(&mut self) -> Result<(), ShimError> {
         let found = match Interface::named(&self.name) {
             Ok(found) => found,
             Err(error) => {

@@ -305,8 +305,8 @@ impl Hv {
     /// Removes a flow that its application has closed, after its SDUs were put into the device.
     fn flow_ended(&mut self, link: LinkId, channel: Channel, close: &Close, links: &mut Links) {
         links.disconnect(link);
-        let is_its = |flow: &ChannelFlow| flow.links.is_some_and(|ends| ends.from_flow == link);
-        if !self.flow(channel).is_some_and(is_its) {
+        let is_writer = |flow: &ChannelFlow| flow.links.is_some_and(|ends| ends.from_flow == link);
+        if !self.flow(channel).is_some_and(is_writer) {
             return;
         }
         let reason = match close {
@@ -406,9 +406,9 @@ impl App for Hv {
                     self.row.add(Value::DropLinkDown, 1);
                 } else if !self.fits_sdu(channel, &packet) {
                     self.row.add(Value::DropTooLong, 1);
-                    let most = self.hl.limits().sdu_bytes_max;
+                    let sdu_max = self.hl.limits().sdu_bytes_max;
                     let text =
-                        format!("an SDU of more than {most} bytes, the most the peer accepts");
+                        format!("an SDU of more than {sdu_max} bytes, the most the peer accepts");
                     self.end_flow(channel, text, links);
                 } else if let Err(refused) = self.send(channel, &packet) {
                     self.row.add(Value::DropLinkDown, 1);

@@ -281,9 +281,9 @@ impl Reader {
 
     /// Skips the rest of a long block of an unknown type.
     fn skip(&mut self) {
-        let there = self.to_skip.min(self.rest());
-        self.done += there;
-        self.to_skip -= there;
+        let skipped = self.to_skip.min(self.rest());
+        self.done += skipped;
+        self.to_skip -= skipped;
     }
 
     /// Type, length and byte order of the block that starts here; `None` until these bytes are

@@ -38,17 +38,17 @@ fn file() -> Vec<u8> {
 /// What a reader returns for a file in portions of `step` bytes, as text.
 fn items(file: &[u8], step: usize) -> Result<Vec<String>, CaptureError> {
     let mut reader = Reader::new();
-    let mut said = Vec::new();
+    let mut items = Vec::new();
     for portion in file.chunks(step) {
         reader.feed(portion);
         while let Some(item) = reader.poll()? {
-            said.push(alloc::format!("{item:?}"));
+            items.push(alloc::format!("{item:?}"));
         }
     }
     if reader.rest() > 0 {
-        said.push("cut".to_string());
+        items.push("cut".to_string());
     }
-    Ok(said)
+    Ok(items)
 }
 
 #[test]

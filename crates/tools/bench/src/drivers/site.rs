@@ -140,8 +140,8 @@ impl Site {
         self.does(&format!("kill -INT {process}; {}", gone(process)))?;
         match rate {
             Err(Error::NoAnswer(what)) => {
-                let said = self.does("cat /tmp/blast").unwrap_or_default();
-                Err(Error::NoAnswer(format!("{what}: {said}")))
+                let output = self.does("cat /tmp/blast").unwrap_or_default();
+                Err(Error::NoAnswer(format!("{what}: {output}")))
             }
             rate => rate,
         }
@@ -175,9 +175,9 @@ impl Site {
         self.does(&format!("kill -INT {process}; {}", gone(process)))?;
         match rate? {
             0.0 => {
-                let said = self.does("cat /tmp/sink").unwrap_or_default();
+                let output = self.does("cat /tmp/sink").unwrap_or_default();
                 Err(Error::NoAnswer(format!(
-                    "no frame has come to the sink: {said}"
+                    "no frame has come to the sink: {output}"
                 )))
             }
             rate => Ok(rate),

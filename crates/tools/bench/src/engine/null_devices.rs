@@ -52,7 +52,7 @@ impl NullDevices {
     /// `time_ns`, in which it is measured.
     pub(crate) fn measure(&mut self, size: u64, time_ns: u64) -> Result<Rate> {
         let mut testpmd = match self.started.take() {
-            Some((its, testpmd)) if its == size => testpmd,
+            Some((peer_size, testpmd)) if peer_size == size => testpmd,
             _ => self.start(size)?,
         };
         let rate = measure(&mut testpmd, time_ns)?;

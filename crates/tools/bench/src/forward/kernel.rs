@@ -29,7 +29,7 @@ impl Tunnel {
 /// Joins the interfaces of each flow by a bridge with a static entry for its packets. Returns false
 /// if the kernel has no bridges.
 pub(super) fn bridge(veths: &Veths) -> Result<bool> {
-    if !is_there(&["type", "bridge"]) {
+    if !is_supported(&["type", "bridge"]) {
         return Ok(false);
     }
     let mut lines = Vec::new();
@@ -58,7 +58,7 @@ pub(super) fn tunnel(veths: &Veths, tunnel: Tunnel) -> Result<bool> {
         Tunnel::Ipip => &["type", "ipip", "local", "192.0.2.1", "remote", "192.0.2.2"],
         Tunnel::Vxlan => &["type", "vxlan", "id", "1", "dstport", "4789"],
     };
-    if !is_there(try_words) {
+    if !is_supported(try_words) {
         return Ok(false);
     }
     veths.script(
@@ -100,7 +100,7 @@ pub(super) fn tunnel(veths: &Veths, tunnel: Tunnel) -> Result<bool> {
 }
 
 /// Whether the kernel can make such a device. The device is removed again.
-fn is_there(words: &[&str]) -> bool {
+fn is_supported(words: &[&str]) -> bool {
     let run = |words: &[&str]| {
         let mut command = NamespaceAccess::of_root().command("ip");
         let status = command.args(words).stderr(Stdio::null()).status();

@@ -39,16 +39,16 @@ pub enum CaseError {
         known: String,
     },
     /// A number is too small or too large.
-    #[error("`{case}`: {what}; must be {least} to {most}")]
+    #[error("`{case}`: {what}; must be {min} to {max}")]
     Number {
         /// The text that was to be parsed as a case.
         case: String,
         /// The number that is out of range (`nodes` or `providers`), or the rule that it breaks.
         what: &'static str,
         /// The smallest number that is allowed.
-        least: usize,
+        min: usize,
         /// The largest number that is allowed.
-        most: usize,
+        max: usize,
     },
 }
 
@@ -154,8 +154,8 @@ impl FromStr for Case {
                 return Err(CaseError::Number {
                     case: text.to_owned(),
                     what,
-                    least: *possible.start(),
-                    most: *possible.end(),
+                    min: *possible.start(),
+                    max: *possible.end(),
                 });
             }
         }
@@ -163,8 +163,8 @@ impl FromStr for Case {
             return Err(CaseError::Number {
                 case: text.to_owned(),
                 what: "each provider needs a node",
-                least: case.providers,
-                most: *NODES.end(),
+                min: case.providers,
+                max: *NODES.end(),
             });
         }
         Ok(case)
@@ -228,8 +228,8 @@ mod tests {
                 counts[place.unwrap()] += 1;
             }
             assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
-            let most = counts.into_iter().max();
-            assert_eq!(most, Some(case.nodes_of_one()));
+            let largest = counts.into_iter().max();
+            assert_eq!(largest, Some(case.nodes_of_one()));
         }
     }
 }

@@ -180,14 +180,17 @@ impl Guests {
     pub(super) fn download(&self, server: Ipv4Addr, file: Download) -> Result<f64> {
         let (name, bytes) = file;
         let now = "cut -d ' ' -f 1 /proc/uptime";
-        let said = self.client_says(&format!(
+        let output = self.client_says(&format!(
             "{now} && wget -q -O /dev/null http://{server}/{name} && {now}"
         ))?;
-        let times: Vec<f64> = said.lines().filter_map(|line| line.parse().ok()).collect();
+        let times: Vec<f64> = output
+            .lines()
+            .filter_map(|line| line.parse().ok())
+            .collect();
         match times[..] {
             // The clock has a resolution of a hundredth of a second.
             [begin, end] => Ok(bytes as f64 * 8.0 / f64::max(end - begin, 0.01) / 1e6),
-            _ => Err(Error::Client(format!("not two times: {said}"))),
+            _ => Err(Error::Client(format!("not two times: {output}"))),
         }
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn run(options: &PaperOptions) -> Result<CaseResults> {
     client.ask_until_answered()?;
     let mut found = CaseResults::default();
     for run in 0..options.runs.max(MOVES_MIN) * 2 {
-        let (from, to, way) = match run % 2 {
+        let (from, to, direction) = match run % 2 {
             0 => (&mut s3, &mut s2, SYSTEMS[0]),
             _ => (&mut s2, &mut s3, SYSTEMS[1]),
         };
@@ -66,9 +66,9 @@ pub(super) fn run(options: &PaperOptions) -> Result<CaseResults> {
         let gap = first.duration_since(last).as_secs_f64();
         options
             .progress
-            .step(format!("{CASE}: the server moved, {way}: {gap:.3} s"));
-        let move_name = move_name(run + 1, way);
-        for system in [way, &move_name] {
+            .step(format!("{CASE}: the server moved, {direction}: {gap:.3} s"));
+        let move_name = move_name(run + 1, direction);
+        for system in [direction, &move_name] {
             let samples = &mut found.samples;
             samples.add(CASE, SDU as u64, system, Metric::GapS, gap);
         }
@@ -84,15 +84,15 @@ pub(super) fn run(options: &PaperOptions) -> Result<CaseResults> {
 }
 
 /// Name of the row of a move.
-fn move_name(number: usize, way: &str) -> String {
-    format!("move {number}, {way}")
+fn move_name(number: usize, direction: &str) -> String {
+    format!("move {number}, {direction}")
 }
 
 /// Number and direction of a move, from the name of its row; `None` for other rows.
 fn move_of(system: &str) -> Option<(usize, &'static str)> {
-    let (number, way) = system.strip_prefix("move ")?.split_once(", ")?;
-    let way = SYSTEMS.into_iter().find(|known| *known == way)?;
-    Some((number.parse().ok()?, way))
+    let (number, direction) = system.strip_prefix("move ")?.split_once(", ")?;
+    let direction = SYSTEMS.into_iter().find(|known| *known == direction)?;
+    Some((number.parse().ok()?, direction))
 }
 
 /// Draws the gap of every move. Returns false if none was measured.
@@ -107,9 +107,9 @@ pub(super) fn draw(rows: &[Row], path: &Path) -> Result<bool> {
     if moves.is_empty() {
         return Ok(false);
     }
-    let bar = |((number, way), spread): ((usize, &str), Spread)| Bar {
+    let bar = |((number, direction), spread): ((usize, &str), Spread)| Bar {
         label: number.to_string(),
-        group: format!("from {way}"),
+        group: format!("from {direction}"),
         spread,
     };
     let bars: Vec<Bar> = moves.into_iter().map(bar).collect();

@@ -99,12 +99,12 @@ fn table(results: &Results, case: &str, metric: Metric, systems: &[&str]) -> Tab
         .iter()
         .filter(|row| row.case == case && row.metric == metric)
         .collect();
-    let there: Vec<&str> = systems
+    let measured: Vec<&str> = systems
         .iter()
         .copied()
         .filter(|system| rows.iter().any(|row| row.system == *system))
         .collect();
-    let mut table = Table::new(["SDU"].into_iter().chain(there.iter().copied()));
+    let mut table = Table::new(["SDU"].into_iter().chain(measured.iter().copied()));
     let mut sizes: Vec<u64> = rows.iter().map(|row| row.sdu).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -115,7 +115,7 @@ fn table(results: &Results, case: &str, metric: Metric, systems: &[&str]) -> Tab
                 .find(|row| row.sdu == sdu && row.system == **system);
             row.map_or_else(|| "-".to_owned(), |row| cell(row))
         };
-        table.row([size(sdu)].into_iter().chain(there.iter().map(cell)));
+        table.row([size(sdu)].into_iter().chain(measured.iter().map(cell)));
     }
     table
 }

@@ -79,13 +79,13 @@ impl Shim<'_> {
         }
     }
 
-    fn is_of_its_type(&self, notes: &mut Unlike) {
+    fn check_type(&self, notes: &mut Unlike) {
         let Some((_, template)) = self.template else {
             return;
         };
-        let said = template.text_of("difType").unwrap_or(self.kind);
-        if said != self.kind {
-            let what = format!("difType {said}");
+        let given = template.text_of("difType").unwrap_or(self.kind);
+        if given != self.kind {
+            let what = format!("difType {given}");
             let why = format!("the IPCP of DIF {} is a {}", self.dif, self.kind);
             notes.push((true, template.line, what, why));
         }
@@ -93,7 +93,7 @@ impl Shim<'_> {
 
     fn eth(&self, notes: &mut Unlike) -> Result<IpcpCreate, Reason> {
         let dif = self.dif;
-        self.is_of_its_type(notes);
+        self.check_type(notes);
         self.unknown_parameters(notes, &["interface-name", "spoof-mac", "arp-timeout"]);
         let interface = self.parameter("interface-name");
         let interface = interface.ok_or("`interface-name` is missing in its configParameters")?;
@@ -128,7 +128,7 @@ impl Shim<'_> {
     }
 
     fn udp(&self, notes: &mut Unlike) -> Result<IpcpCreate, Reason> {
-        self.is_of_its_type(notes);
+        self.check_type(notes);
         self.unknown_parameters(notes, &["hostname", "dirEntry", "expReg"]);
         let mut made = self.create(IpcpType::Udp)?;
         made.framing = Some(Framing::Rlite);

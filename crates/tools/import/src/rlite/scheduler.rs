@@ -68,11 +68,11 @@ pub(super) fn set(member: &mut Member, scheduler: &str, options: &[&str]) -> Res
 }
 
 /// The nearest value that a member accepts. Adds a text to `changed` if it is not the given one.
-fn within((name, least, most): Range, given: u64, changed: &mut Vec<String>) -> u64 {
-    let here = given.clamp(least, most);
+fn within((name, min, max): Range, given: u64, changed: &mut Vec<String>) -> u64 {
+    let here = given.clamp(min, max);
     if here != given {
         changed.push(format!(
-            "{name} is {given} bytes, which was changed to {here}: must be {least} to {most}"
+            "{name} is {given} bytes, which was changed to {here}: must be {min} to {max}"
         ));
     }
     here

@@ -41,8 +41,8 @@ impl Running {
         }
         let access = self.access();
         let wanted = links::names(&self.record.name, &self.topology);
-        let there = access.list()?;
-        if let Some(name) = wanted.iter().find(|name| there.contains(name)) {
+        let existing = access.list()?;
+        if let Some(name) = wanted.iter().find(|name| existing.contains(name)) {
             return Err(Error::StrayNamespace {
                 namespace: name.clone(),
                 lab: self.record.name.clone(),
@@ -68,8 +68,8 @@ impl Running {
             let namespace = links::of_system(&self.record.name, &system.name);
             let words = ["-n", &namespace, "-o", "link", "show"].map(str::to_owned);
             self.wait(&format!("the links of {} to be up", system.name), || {
-                let said = access.ip(&words)?;
-                Ok(!said.lines().any(|line| {
+                let listing = access.ip(&words)?;
+                Ok(!listing.lines().any(|line| {
                     line.contains("state DOWN") || line.contains("state LOWERLAYERDOWN")
                 }))
             })?;
@@ -304,9 +304,9 @@ impl Running {
         self.dir.write(&self.record)?;
         match &app.wait {
             Some(name) => self.wait_for_name(&app.system, name).map_err(|error| {
-                let said = std::fs::read_to_string(self.dir.app_log(&app.system, number));
-                let said = said.unwrap_or_default();
-                error.with(format!("\n--- `{}`\n{}", app.command, said.trim_end()))
+                let log_text = std::fs::read_to_string(self.dir.app_log(&app.system, number));
+                let log_text = log_text.unwrap_or_default();
+                error.with(format!("\n--- `{}`\n{}", app.command, log_text.trim_end()))
             }),
             None => Ok(()),
         }

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_say_what_is_there_and_no_more() {
+    fn description_names_only_what_is_set() {
         assert_eq!(
             Profile::clean().to_string(),
             "delays PDUs by 1 ms, MTU 1500"

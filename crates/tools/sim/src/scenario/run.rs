@@ -157,13 +157,13 @@ impl<'a> Run<'a> {
     /// Applies a fault, as far as it concerns members that are not left out.
     fn inflict(&mut self, fault: &Fault) {
         let world = &mut self.world;
-        let is_there = |at: &usize| self.scenario.kept.members.has(*at);
+        let is_kept = |at: &usize| self.scenario.kept.members.has(*at);
         let cables = |edges: &[usize]| -> Vec<CableId> {
             edges.iter().filter_map(|at| self.cables[*at]).collect()
         };
         match fault {
             Fault::Crash(at) | Fault::Restart(at) | Fault::Leave(at) | Fault::ComeBack(at)
-                if !is_there(at) => {}
+                if !is_kept(at) => {}
             Fault::Crash(at) => world.crash(self.systems[*at]),
             Fault::Restart(at) => world.restart(self.systems[*at]),
             Fault::Cut(edges) => cables(edges).into_iter().for_each(|cable| world.cut(cable)),
@@ -220,12 +220,12 @@ impl<'a> Run<'a> {
         let from = self.random.index(self.slots.len());
         let to = self.random.index(self.slots.len());
         let kept = &self.scenario.kept;
-        let ends_are_there = [from, to].iter().all(|at| kept.members.has(*at));
-        let is_kept = kept.calls.has(number) && ends_are_there;
+        let has_ends = [from, to].iter().all(|at| kept.members.has(*at));
+        let is_kept = kept.calls.has(number) && has_ends;
         let from = self.slots[from];
         let spec = draw_spec(&mut self.random);
         let small = self.scenario.profile.rate_bps > 0 || self.scenario.profile.loss > 50;
-        let most = if small { 30 } else { 120 };
+        let sdus_max = if small { 30 } else { 120 };
         let reader = |random: &mut Random| match random.below(4) {
             0 => Reader {
                 capacity: 128 * 1024,
@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
             from,
             to: format!("app{to}"),
             spec,
-            sdus: [self.random.below(most), self.random.below(most)],
+            sdus: [self.random.below(sdus_max), self.random.below(sdus_max)],
             lengths: self.lengths(),
             pause_ns: *self.random.pick(&[0, 1_000_000, 300_000_000]),
             readers: [reader(&mut self.random), reader(&mut self.random)],
@@ -257,11 +257,11 @@ impl<'a> Run<'a> {
     }
 
     fn lengths(&mut self) -> Lengths {
-        let most = self.sdu_max();
+        let sdu_max = self.sdu_max();
         match self.random.below(4) {
-            0 => Lengths::Fixed(most.min(self.random.below(3_000) as usize)),
-            1 => Lengths::Mixed(most.min(100_000)),
-            _ => Lengths::Mixed(most.min(10_000)),
+            0 => Lengths::Fixed(sdu_max.min(self.random.below(3_000) as usize)),
+            1 => Lengths::Mixed(sdu_max.min(100_000)),
+            _ => Lengths::Mixed(sdu_max.min(10_000)),
         }
     }
 

@@ -34,25 +34,25 @@ fn nodes(document: &Document, parts: &Parts<'_>) -> Option<String> {
             let owns = &host.owns;
             let is_right = (node.cpus, node.memory_mib, node.kind)
                 == (wanted.cpus, wanted.memory, wanted.kind);
-            let is_there = wanted.location.is_empty() || wanted.location.contains(&owns.location);
+            let is_located = wanted.location.is_empty() || wanted.location.contains(&owns.location);
             let mut labels = wanted.labels.iter();
             let is_fit = labels.all(|(key, value)| owns.labels.get(key) == Some(value));
-            if places.insert(name, host).is_some() || !(is_right && is_there && is_fit) {
+            if places.insert(name, host).is_some() || !(is_right && is_located && is_fit) {
                 return Some(format!("{node:?} on {owns:?} should be {wanted:?}"));
             }
         }
     }
     document.node.iter().find_map(|(name, node)| {
-        let Some(here) = places.get(name.as_str()) else {
+        let Some(host) = places.get(name.as_str()) else {
             return Some(format!("node {name} is nowhere"));
         };
         let mut others = node.apart_from.iter();
         let is_shared = |other: &&String| {
-            let there = places.get(other.as_str());
-            there.is_some_and(|there| there.name == here.name)
+            let other_host = places.get(other.as_str());
+            other_host.is_some_and(|other_host| other_host.name == host.name)
         };
         let other = others.find(is_shared)?;
-        Some(format!("nodes {name} and {other} share {}", here.name))
+        Some(format!("nodes {name} and {other} share {}", host.name))
     })
 }
 

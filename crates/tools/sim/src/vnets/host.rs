@@ -132,13 +132,13 @@ impl PlayedHost {
         match message {
             ToAgent::Set(part) => {
                 let removed = self.removed.get(&part.vnet).map(|(through, _)| *through);
-                let there = self
+                let current = self
                     .parts
                     .get(&part.vnet)
-                    .map(|(there, _)| there.generation);
-                if Some(part.generation) > removed.max(there) {
-                    let refused = self.judge(now, &part);
-                    if let Some(node) = refused.filter(|_| there.is_some()) {
+                    .map(|(current, _)| current.generation);
+                if Some(part.generation) > removed.max(current) {
+                    let refused = self.refused_node(now, &part);
+                    if let Some(node) = refused.filter(|_| current.is_some()) {
                         self.refuse(&part, node);
                         return;
                     }
@@ -147,8 +147,8 @@ impl PlayedHost {
                 }
             }
             ToAgent::Remove { vnet, through } => {
-                let there = self.parts.get(&vnet);
-                if there.is_some_and(|(there, _)| there.generation > through) {
+                let current = self.parts.get(&vnet);
+                if current.is_some_and(|(current, _)| current.generation > through) {
                     return;
                 }
                 self.parts.remove(&vnet);
@@ -316,8 +316,8 @@ pub fn is_whole<'a>(
     match &link.far {
         Far::Here(_) | Far::Users(_) | Far::Nic(_) => true,
         Far::Host(far) => {
-            let there = find(&far.host);
-            let other = there.and_then(|there| there.link(vnet, link.number));
+            let far_host = find(&far.host);
+            let other = far_host.and_then(|far_host| far_host.link(vnet, link.number));
             other.is_some_and(|other| match &other.far {
                 Far::Here(_) | Far::Users(_) | Far::Nic(_) => false,
                 Far::Host(back) => {

@@ -15,20 +15,20 @@ pub(super) enum Packet {
     ToHost(ToAgent),
     /// A guest that moves to another host, with the number of the move.
     Guest(u64, Guest),
-    FromHost(Said),
+    FromHost(HostReport),
     ToVnp(usize, ToVnp),
     FromVnp(FromVnp),
 }
 
 /// A report that a host has sent and a provider has not yet received.
 #[derive(Clone)]
-pub(super) struct Said {
+pub(super) struct HostReport {
     /// Number of the host.
     pub(super) host: usize,
     pub(super) words: Arc<FromAgent>,
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for HostReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.words.fmt(f)
     }

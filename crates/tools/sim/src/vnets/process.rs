@@ -78,14 +78,14 @@ impl<M: Machine> Process<M> {
     }
 
     /// Whether the process runs. A process that will die at its next write still runs.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         self.machine.borrow().is_some()
     }
 
     /// Adds a piece of work. The process does it when `do_next` is called, or earlier when another
     /// process waits for the store.
     pub(super) fn give(&self, work: Work) {
-        if self.is_there() {
+        if self.is_running() {
             self.inbox.borrow_mut().push_back(work);
         }
     }
@@ -145,7 +145,7 @@ impl Machine for Pip<UnsteadyStore> {
     fn take(&mut self, now: Instant, from: &str, packet: Packet) -> Option<Packet> {
         match packet {
             Packet::ToPip(_, message) => self.handle_vnp(now, from, message),
-            Packet::FromHost(said) => self.handle_agent(now, said.words),
+            Packet::FromHost(report) => self.handle_agent(now, report.words),
             other => return Some(other),
         }
         None

@@ -252,9 +252,9 @@ const IMAGE: &str = "debian";
 /// Virtual time at which a run begins, as a time since 1970.
 pub(super) const START: Instant = Instant::from_secs(1_000_000);
 
-/// The requested number, or a random one from 1 to `most`.
-fn drawn(random: &mut Random, wanted: Option<u8>, most: u64) -> u64 {
-    wanted.map_or_else(|| random.within(1, most), u64::from)
+/// The requested number, or a random one from 1 to `max`.
+fn drawn(random: &mut Random, wanted: Option<u8>, max: u64) -> u64 {
+    wanted.map_or_else(|| random.within(1, max), u64::from)
 }
 
 fn shares(random: &mut Random) -> Shares {

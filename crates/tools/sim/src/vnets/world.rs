@@ -25,7 +25,7 @@ use crate::event_queue::EventQueue;
 use self::answered::Answered;
 use self::drains::Drains;
 use self::reports::Report;
-use self::turns::way;
+use self::turns::store_access;
 
 mod answered;
 mod cuts;
@@ -220,7 +220,7 @@ impl<'a> World<'a> {
             self.start(Who::Vno(number));
         }
         for number in 0..self.hosts.len() {
-            if self.random.chance(NEVER_THERE) {
+            if self.random.chance(NEVER_REPORT) {
                 self.down_until[number] = Instant::MAX;
             }
             let at = START + Duration::from_millis(self.random.below(1000));
@@ -263,7 +263,7 @@ impl<'a> World<'a> {
         let random = self.random.fork();
         match who {
             Who::Pip(pip, process) => {
-                let store = way(&self.pip_stores[pip], &self.pips[pip], process);
+                let store = store_access(&self.pip_stores[pip], &self.pips[pip], process);
                 let (name, inventory, _) = &self.scenario.pips[pip];
                 let timing = timing(self.scenario.shares.mutant);
                 let machine = Pip::new(name, inventory.clone(), store, timing);
@@ -271,7 +271,7 @@ impl<'a> World<'a> {
                 self.pips[pip][process].start(machine);
             }
             Who::Vnp(number, process) => {
-                let store = way(&self.vnp_stores[number], &self.vnps[number], process);
+                let store = store_access(&self.vnp_stores[number], &self.vnps[number], process);
                 let pips = self.scenario.pips.iter().map(|(name, ..)| name.clone());
                 let name = &self.scenario.vnps[number].0;
                 let mut machine = Vnp::new(name, pips, store, timing(None), random);
@@ -282,7 +282,7 @@ impl<'a> World<'a> {
             }
             Who::Vno(number) => {
                 let slot = std::slice::from_ref(&self.vnos[number]);
-                let store = way(&self.vno_stores[number], slot, 0);
+                let store = store_access(&self.vno_stores[number], slot, 0);
                 let name = &self.operators[number].0;
                 let mut machine = Vno::new(name, store, timing(None), random);
                 // If reading the store fails here, the process reads it with its next message or
@@ -468,7 +468,7 @@ const EVENTS_MAX: u32 = 1_000_000;
 const UPSETS: u64 = 1;
 
 /// Share of hosts, in 1/10000, that never send a report.
-const NEVER_THERE: u32 = 400;
+const NEVER_REPORT: u32 = 400;
 
 /// Description of a requirement that the run violated.
 struct Broken(String);

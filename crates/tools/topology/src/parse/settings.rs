@@ -137,7 +137,7 @@ pub(crate) enum SettingError {
     NotATable(String),
     /// Lines of another kind (`cube`, `policy`) configure it.
     #[error("`{0}` cannot be set by a line `set`; use lines `cube` and `policy`")]
-    HasLinesOfItsOwn(&'static str),
+    HasOwnStatements(&'static str),
     /// The configuration of a DIF has no such key, or the value does not fit.
     #[error(transparent)]
     Config(#[from] serde_json::Error),

@@ -153,7 +153,7 @@ impl Doorbells for GuestBells {
         }
     }
 
-    fn silence(&mut self) {
+    fn clear_signal(&mut self) {
         if self.own().is_some_and(|doorbell| doorbell.drain() > 0) {
             self.has_heard = true;
         }

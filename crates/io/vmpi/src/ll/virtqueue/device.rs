@@ -47,7 +47,7 @@ impl Board for Blocks {
         self.is_due.set(true);
     }
 
-    fn look(&self) -> Half {
+    fn read_peer(&self) -> Half {
         self.peer.borrow().unwrap_or_default()
     }
 
@@ -119,12 +119,12 @@ impl<Q: Queues> QueueDevice<Q> {
         }
         let (board, attach) = (&self.board, &self.attach);
         let mut foreign = 0;
-        let mut judge = |block| {
+        let mut check = |block| {
             foreign += u64::from(block == Err(BlockError::Foreign));
             let header = board.note(block);
             header.is_some_and(|header| attach.takes(header.epoch, header.seen))
         };
-        let received = self.queues.receive(&mut self.rx, &mut judge);
+        let received = self.queues.receive(&mut self.rx, &mut check);
         self.stats.foreign_blocks += foreign;
         self.note(received);
         if self.queues.is_blocked(&mut self.rx) {
@@ -208,7 +208,7 @@ impl<Q: Queues> VmpiImpl for QueueDevice<Q> {
         if let Some(reason) = self.give_up_broken(now_ns) {
             return LinkState::Down(reason);
         }
-        match self.queues.look(now_ns) {
+        match self.queues.poll_state(now_ns) {
             QueueState::Detached => {
                 self.board.forget_peer();
                 if self.attach.is_up() {

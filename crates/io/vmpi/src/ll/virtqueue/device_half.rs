@@ -8,7 +8,7 @@ use carina_vring::{DeviceRing, Taken};
 use carina_wire::vmpi::{BLOCK_HEADER_BYTES, BlockError, BlockHeader};
 
 use super::pipe::Pipe;
-use super::queues::{Broken, Judge, QueueState, Queues};
+use super::queues::{BlockCheck, Broken, QueueState, Queues};
 use super::{FROM_GUEST, TO_GUEST};
 
 /// The device half for the queues of a guest, or of a front end in another process.
@@ -72,7 +72,7 @@ impl DeviceHalf {
         &mut self,
         ring: &mut dyn DeviceRing,
         pipe: &mut Pipe,
-        judge: &mut Judge<'_>,
+        check: &mut BlockCheck<'_>,
     ) -> Result<(), Broken> {
         while pipe.pending() < PENDING_BYTES {
             let count = ring.take(BURST)?;
@@ -80,7 +80,7 @@ impl DeviceHalf {
                 break;
             }
             for chain in 0..count {
-                let is_done = self.receive_chain(ring.taken(), chain, pipe, judge);
+                let is_done = self.receive_chain(ring.taken(), chain, pipe, check);
                 if let Ok(false) = is_done {
                     return Ok(());
                 }
@@ -97,7 +97,7 @@ impl DeviceHalf {
         taken: &Taken,
         chain: usize,
         pipe: &mut Pipe,
-        judge: &mut Judge<'_>,
+        check: &mut BlockCheck<'_>,
     ) -> Result<bool, Broken> {
         let bytes = taken.readable(chain);
         let mut header = [0; BLOCK_HEADER_BYTES];
@@ -105,7 +105,7 @@ impl DeviceHalf {
             BLOCK_HEADER_BYTES => BlockHeader::decode(header),
             _ => Err(BlockError::Foreign),
         };
-        let is_taken = judge(header);
+        let is_taken = check(header);
         let done = match (self.rest.take(), header) {
             // If another block has taken its place, the headers differ, because an epoch is never
             // used twice.
@@ -179,7 +179,7 @@ impl DeviceHalf {
 }
 
 impl Queues for DeviceHalf {
-    fn look(&mut self, _now_ns: u64) -> QueueState {
+    fn poll_state(&mut self, _now_ns: u64) -> QueueState {
         let Some(mut device) = self.port.try_lock() else {
             // The control thread is changing the device. The next look sees the result.
             return QueueState::Running;
@@ -199,9 +199,9 @@ impl Queues for DeviceHalf {
         }
     }
 
-    fn receive(&mut self, pipe: &mut Pipe, judge: &mut Judge<'_>) -> Result<(), Broken> {
+    fn receive(&mut self, pipe: &mut Pipe, check: &mut BlockCheck<'_>) -> Result<(), Broken> {
         let received =
-            |half: &mut Self, ring: &mut dyn DeviceRing| half.receive_from(ring, pipe, judge);
+            |half: &mut Self, ring: &mut dyn DeviceRing| half.receive_from(ring, pipe, check);
         self.visit(FROM_GUEST, received).map(|_| ())
     }
 
@@ -227,7 +227,7 @@ impl Queues for DeviceHalf {
 
     fn arm(&mut self, wants_room: bool) -> bool {
         self.is_armed = true;
-        self.port.silence();
+        self.port.clear_events();
         let Some(mut device) = self.port.try_lock() else {
             return false;
         };

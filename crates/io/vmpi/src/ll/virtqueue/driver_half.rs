@@ -10,7 +10,7 @@ use carina_wire::vmpi::{BLOCK_HEADER_BYTES, BlockError, BlockHeader};
 
 use super::device_memory::{DeviceMemory, RING_SIZE_MAX, RingAddresses};
 use super::pipe::Pipe;
-use super::queues::{Broken, Judge, QueueState, Queues};
+use super::queues::{BlockCheck, Broken, QueueState, Queues};
 use super::{FROM_GUEST, TO_GUEST};
 
 /// How a driver half reaches its device.
@@ -37,7 +37,7 @@ pub(super) trait Transport: Send {
     fn signal(&self) -> Option<&EventFd>;
 
     /// Clears pending signals, so that the next one wakes this side again.
-    fn silence(&self) {
+    fn clear_signal(&self) {
         if let Some(signal) = self.signal() {
             signal.drain();
         }
@@ -247,7 +247,7 @@ impl Rings {
 }
 
 impl<T: Transport> Queues for DriverHalf<T> {
-    fn look(&mut self, now_ns: u64) -> QueueState {
+    fn poll_state(&mut self, now_ns: u64) -> QueueState {
         match &self.state {
             State::Running(_) if self.transport.is_alive(now_ns) => return QueueState::Running,
             State::Running(_) => self.stop(now_ns + RETRY_NS),
@@ -260,7 +260,7 @@ impl<T: Transport> Queues for DriverHalf<T> {
         QueueState::Detached
     }
 
-    fn receive(&mut self, pipe: &mut Pipe, judge: &mut Judge<'_>) -> Result<(), Broken> {
+    fn receive(&mut self, pipe: &mut Pipe, check: &mut BlockCheck<'_>) -> Result<(), Broken> {
         let State::Running(rings) = &mut self.state else {
             return Ok(());
         };
@@ -274,7 +274,7 @@ impl<T: Transport> Queues for DriverHalf<T> {
             } else {
                 BlockHeader::decode(self.memory.read_header(TO_GUEST, posted.slot))
             };
-            rings.take(pipe, written, judge(header))?;
+            rings.take(pipe, written, check(header))?;
         }
         pipe.publish();
         rings.post(&self.memory, pipe);
@@ -324,7 +324,7 @@ impl<T: Transport> Queues for DriverHalf<T> {
             return true;
         };
         self.is_armed = true;
-        self.transport.silence();
+        self.transport.clear_signal();
         rings.to_guest.arm() && (!wants_room || rings.from_guest.arm())
     }
 

@@ -169,7 +169,7 @@ impl Transport for PciDevice {
         self.0.signal()
     }
 
-    fn silence(&self) {
-        self.0.silence();
+    fn clear_signal(&self) {
+        self.0.clear_signal();
     }
 }

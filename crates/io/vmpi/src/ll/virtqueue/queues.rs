@@ -9,14 +9,14 @@ use super::pipe::Pipe;
 /// One half of a pair of virtqueues. It moves bytes between pipes and buffers.
 pub(super) trait Queues: Send {
     /// Starts the queues if this half can, and returns their state.
-    fn look(&mut self, now_ns: u64) -> QueueState;
+    fn poll_state(&mut self, now_ns: u64) -> QueueState;
 
-    /// Moves received records into the pipe. The half calls `judge` with the header of every block,
-    /// in order; `judge` returns whether the block's records are accepted.
+    /// Moves received records into the pipe. The half calls `check` with the header of every block,
+    /// in order; `check` returns whether the block's records are accepted.
     ///
     /// # Errors
     /// The other half broke the queues or the format of a block.
-    fn receive(&mut self, pipe: &mut Pipe, judge: &mut Judge<'_>) -> Result<(), Broken>;
+    fn receive(&mut self, pipe: &mut Pipe, check: &mut BlockCheck<'_>) -> Result<(), Broken>;
 
     /// Whether the other half cannot send anything, because the pipe here has no room.
     fn is_blocked(&mut self, pipe: &mut Pipe) -> bool;
@@ -56,7 +56,7 @@ pub(super) trait Queues: Send {
 
 /// Function that receives the header of each block, and returns whether the block's records are
 /// accepted.
-pub(super) type Judge<'a> = dyn FnMut(Result<BlockHeader, BlockError>) -> bool + 'a;
+pub(super) type BlockCheck<'a> = dyn FnMut(Result<BlockHeader, BlockError>) -> bool + 'a;
 
 /// The state of a pair of virtqueues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

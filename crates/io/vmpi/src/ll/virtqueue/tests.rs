@@ -120,7 +120,7 @@ fn sides_find_each_other_and_records_cross() {
 }
 
 #[test]
-fn nothing_passes_before_the_peer_is_there() {
+fn nothing_passes_before_the_peer_attaches() {
     let place = Place::new();
     let mut guest = place.guest();
     assert_eq!(guest.link(1), LinkState::Down(DownReason::Detached));

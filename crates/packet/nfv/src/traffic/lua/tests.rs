@@ -50,8 +50,8 @@ fn numbers_are_read_as_lua_reads_them() {
     let wanted = [0.0, 10.0, -3.0, 0.5, 0.5, 300.0, 0.2, 31.0, 100.0];
     assert_eq!(read, wanted.map(Value::Number));
     for wrong in ["5a", "1.2.3", "0x", "0xg", "1e", "0x1p4"] {
-        let said = error(&format!("{{ {wrong} }}"));
-        assert_eq!(said, format!("line 1: {wrong} is not a number"));
+        let message = error(&format!("{{ {wrong} }}"));
+        assert_eq!(message, format!("line 1: {wrong} is not a number"));
     }
 }
 
@@ -80,9 +80,9 @@ fn comments_of_both_kinds_are_passed_over() {
 
 #[test]
 fn programs_are_refused_with_their_line() {
-    let said = error("return {\n  a = os.time() }");
+    let message = error("return {\n  a = os.time() }");
     assert_eq!(
-        said,
+        message,
         "line 2: os: the file may contain only table constructors, strings, numbers, true, false \
          and nil; it is not executed"
     );

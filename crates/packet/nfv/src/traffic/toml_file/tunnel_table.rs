@@ -72,7 +72,7 @@ impl TunnelTable {
             let wanted = "must be l2tpv3, gre, vxlan or ipip";
             return Err(value("tunnel.type", &kind, wanted));
         }
-        for (field, is_there, of) in [
+        for (field, is_given, of) in [
             ("local_cookie", self.local_cookie.is_some(), "l2tpv3"),
             ("remote_cookie", self.remote_cookie.is_some(), "l2tpv3"),
             ("session", self.session.is_some(), "l2tpv3"),
@@ -83,7 +83,7 @@ impl TunnelTable {
             ("gateway_ip", self.gateway_ip.is_some(), "ipip"),
             ("station_ip", self.station_ip.is_some(), "ipip"),
         ] {
-            if is_there && of != kind {
+            if is_given && of != kind {
                 let wanted = format!("only a tunnel of type {of} has this field");
                 return Err(value("tunnel.type", &kind, &format!("{field}: {wanted}")));
             }

@@ -109,7 +109,7 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
             break;
         }
         let slice = Duration::from_nanos(limit - passed).min(SLICE);
-        process.run_until(server.bell(), slice)?;
+        process.run_until(server.request_event(), slice)?;
         while let Some(asked) = server.poll() {
             process.answer(asked);
         }

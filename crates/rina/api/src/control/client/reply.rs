@@ -85,8 +85,8 @@ pub fn read_stream(
     let mut line = Vec::new();
     loop {
         line.clear();
-        let most = STREAM_LINE_BYTES_MAX as u64 + 1;
-        { &mut body }.take(most).read_until(b'\n', &mut line)?;
+        let bytes_max = STREAM_LINE_BYTES_MAX as u64 + 1;
+        { &mut body }.take(bytes_max).read_until(b'\n', &mut line)?;
         if line.is_empty() {
             return Ok(StreamReply::Lines);
         }
@@ -149,9 +149,9 @@ fn read_body(reader: &mut impl BufRead, framing: Framing) -> io::Result<Vec<u8>>
     if matches!(framing, Framing::Length(length) if length > REPLY_BYTES_MAX as u64) {
         return Err(too_long());
     }
-    let (mut bytes, most) = (Vec::new(), REPLY_BYTES_MAX as u64 + 1);
+    let (mut bytes, bytes_max) = (Vec::new(), REPLY_BYTES_MAX as u64 + 1);
     Body { reader, framing }
-        .take(most)
+        .take(bytes_max)
         .read_to_end(&mut bytes)?;
     if bytes.len() > REPLY_BYTES_MAX {
         return Err(too_long());
@@ -170,10 +170,10 @@ impl<R: BufRead> Read for Body<'_, R> {
             Framing::Chunked(Chunk::First) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Framing::Length(left) | Framing::Chunked(Chunk::Within(left)) => left,
         };
-        let most = usize::try_from(*left).unwrap_or(usize::MAX);
-        let most = most.min(buffer.len());
-        let length = self.reader.read(&mut buffer[..most])?;
-        if length == 0 && most > 0 {
+        let bytes_max = usize::try_from(*left).unwrap_or(usize::MAX);
+        let bytes_max = bytes_max.min(buffer.len());
+        let length = self.reader.read(&mut buffer[..bytes_max])?;
+        if length == 0 && bytes_max > 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         *left -= length as u64;

@@ -36,11 +36,11 @@ fn lines_of_a_stream_come_beyond_the_bound_of_bodies() {
         chunk.repeat(100)
     );
     assert!(text.len() > reply::REPLY_BYTES_MAX);
-    let lines_of = |text: &str, most: usize| {
+    let lines_of = |text: &str, count_max: usize| {
         let mut lengths = Vec::new();
         let read = reply::read_stream(&mut text.as_bytes(), &mut |line| {
             lengths.push(line.len());
-            if lengths.len() == most {
+            if lengths.len() == count_max {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())

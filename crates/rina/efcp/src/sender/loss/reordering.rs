@@ -55,8 +55,8 @@ impl Reordering {
     /// How long to wait for a PDU in addition to the usual round-trip time. `None` while all PDUs
     /// arrive in order.
     pub(super) fn window(&self, rtt: Duration) -> Option<Duration> {
-        let most = self.present.max(self.past)?;
-        let with_margin = most + most / 4;
+        let reordering_max = self.present.max(self.past)?;
+        let with_margin = reordering_max + reordering_max / 4;
         // RFC 8985 uses the smallest round-trip time here, but that is the time of the PDUs that
         // overtake.
         Some(with_margin.clamp(rtt / 4, rtt.max(Duration::from_nanos(1))))

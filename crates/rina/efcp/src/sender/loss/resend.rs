@@ -48,7 +48,7 @@ impl<P: Payload> Sender<P> {
         if let Some(bucket) = &mut self.bucket {
             bucket.spend(now);
         }
-        self.loss.arm_timeout(now, self.timeout_most());
+        self.loss.arm_timeout(now, self.timeout_max());
     }
 
     /// Processes the due probe or timeout. The PDUs to send are queued for [`Self::take_lost`].
@@ -59,7 +59,7 @@ impl<P: Payload> Sender<P> {
         }
         if !self.loss.is_timeout {
             counters.probes += 1;
-            self.loss.arm_timeout(now, self.timeout_most());
+            self.loss.arm_timeout(now, self.timeout_max());
             self.probe();
             return;
         }
@@ -74,10 +74,10 @@ impl<P: Payload> Sender<P> {
         }
         self.loss.in_flight = 0;
         self.loss.newest = None;
-        self.loss.doubt_at = Instant::MAX;
+        self.loss.loss_at = Instant::MAX;
         self.begin_repair(self.loss.queue.len() as u64);
         self.loss.backoff += 1;
-        self.loss.arm_timeout(now, self.timeout_most());
+        self.loss.arm_timeout(now, self.timeout_max());
     }
 
     /// Queues the last outstanding PDU as a probe, so that its acknowledgement shows earlier

@@ -38,7 +38,7 @@ impl<P: Payload> Rmt<P> {
         };
         let mut ecn = header.ecn;
         if let QueueClass::Cube(class) = queue_class {
-            match self.judge(index, class, pdu.len()) {
+            match self.queue_decision(index, class, pdu.len()) {
                 QueueDecision::Queue => {}
                 QueueDecision::Mark => {
                     self.counters.pdus_marked += u64::from(!ecn);
@@ -85,7 +85,7 @@ impl<P: Payload> Rmt<P> {
     }
 
     #[inline]
-    fn judge(&mut self, index: u32, class: u8, len: usize) -> QueueDecision {
+    fn queue_decision(&mut self, index: u32, class: u8, len: usize) -> QueueDecision {
         let arrival = Arrival {
             now: self.now,
             len,

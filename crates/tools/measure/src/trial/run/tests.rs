@@ -142,8 +142,8 @@ fn sender_never_exceeds_its_rate() {
     job.rate = Some(Rate::Sdus(1000.0));
     let (sent, _) = one_way(a, b, &job);
     // 200 SDUs at equal distances of 1 ms: the last leaves 199 ms after the first.
-    let took_ms = sent.elapsed_ns as f64 / 1e6;
-    assert!(took_ms >= 198.0, "{took_ms} ms");
+    let elapsed_ms = sent.elapsed_ns as f64 / 1e6;
+    assert!(elapsed_ms >= 198.0, "{elapsed_ms} ms");
 }
 
 #[test]

@@ -44,8 +44,8 @@ impl PlayedHost {
     /// Starts to await a node.
     pub(super) fn await_node(&mut self, order: ReceiveNode) {
         let vnet = order.part.vnet;
-        let there = self.parts.get(&vnet).map(|(part, _)| part.generation);
-        if there == Some(order.part.generation) && !self.moves.contains_key(&order.number) {
+        let generation = self.parts.get(&vnet).map(|(part, _)| part.generation);
+        if generation == Some(order.part.generation) && !self.moves.contains_key(&order.number) {
             let at = At::Destination(order.part, None);
             let node = order.node;
             self.moves.insert(order.number, Move { vnet, node, at });
@@ -55,8 +55,8 @@ impl PlayedHost {
     /// Sends a node, which is paused from then on.
     pub(super) fn send_node(&mut self, order: SendNode) {
         let (vnet, node) = (order.vnet, order.node);
-        let there = self.parts.get(&vnet);
-        let is_older = there.is_some_and(|(part, _)| part.generation < order.generation);
+        let current = self.parts.get(&vnet);
+        let is_older = current.is_some_and(|(part, _)| part.generation < order.generation);
         let guest = self.guests.get(&(vnet, node.clone())).cloned();
         let has_ended = self.ended.contains_key(&(vnet, node.clone()));
         let runs = self.verdict(vnet, &node) == Verdict::Makes;

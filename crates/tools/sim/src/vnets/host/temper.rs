@@ -64,7 +64,7 @@ impl PlayedHost {
 
     /// Decides about the nodes of a part, and returns one that the host never makes, if there is
     /// one. Nodes that run here, or have arrived from another host, are accepted.
-    pub(super) fn judge(&mut self, now: Instant, part: &HostPart) -> Option<String> {
+    pub(super) fn refused_node(&mut self, now: Instant, part: &HostPart) -> Option<String> {
         let temper = self.temper?;
         for node in &part.nodes {
             let key = (part.vnet, node.name.clone());

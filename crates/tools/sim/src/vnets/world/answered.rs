@@ -26,8 +26,8 @@ pub(super) struct Answered {
 
 impl Answered {
     /// Records the report of a host.
-    pub(super) fn note(&mut self, said: &FromAgent) {
-        for part in &said.parts {
+    pub(super) fn note(&mut self, report: &FromAgent) {
+        for part in &report.parts {
             let answers = part.nodes.iter();
             let answers =
                 answers.filter(|(_, it)| it.state == NodeState::Up && it.is_console_ready);
@@ -78,8 +78,8 @@ impl Answered {
         let key = (*vnet, *generation);
         if !standing.is_ready() {
             let code = standing.reason.as_ref().map(|reason| reason.code);
-            let remains = self.ready.get(&key).is_some_and(|from| *from <= now);
-            let is_lost = remains && code != Some(ReasonCode::Removing);
+            let must_be_ready = self.ready.get(&key).is_some_and(|from| *from <= now);
+            let is_lost = must_be_ready && code != Some(ReasonCode::Removing);
             return if is_lost {
                 Err(Broken(format!(
                     "{vnet} was ready, and is no longer: {standing:?}"
@@ -90,7 +90,7 @@ impl Answered {
         }
         self.ever_ready.insert(*vnet);
         if is_calm {
-            self.ready.entry(key).or_insert(now + ON_ITS_WAY);
+            self.ready.entry(key).or_insert(now + REPORT_DELAY_MAX);
         }
         let Some(document) = self.documents.get(&key) else {
             return Err(Broken(format!("{vnet} is ready, and was not asked for")));
@@ -113,4 +113,4 @@ impl Answered {
 }
 
 /// Longest time that reports of hosts and providers are on their way.
-const ON_ITS_WAY: Duration = Duration::from_secs(10);
+const REPORT_DELAY_MAX: Duration = Duration::from_secs(10);

@@ -77,8 +77,8 @@ impl World<'_> {
 
     /// A random time at which a fault ends, within `most_ms` milliseconds and not after all faults
     /// end.
-    fn until(&mut self, now: Instant, most_ms: u64) -> Instant {
-        let until = now + Duration::from_millis(self.upsets.within(100, most_ms));
+    fn until(&mut self, now: Instant, delay_max_ms: u64) -> Instant {
+        let until = now + Duration::from_millis(self.upsets.within(100, delay_max_ms));
         until.min(self.scenario.trouble_ends)
     }
 }

@@ -51,7 +51,7 @@ impl World<'_> {
             self.outcome.withdrawn += asked - wanted;
             self.outcome.expired += wanted - names.len() as u64;
             for network in seen {
-                self.judge(number, &network)?;
+                self.check_view(number, &network)?;
             }
             self.flush(now, Who::Vno(number))?;
         }
@@ -84,16 +84,16 @@ impl World<'_> {
         for ((_, name), (heard, document)) in self.wanted.range(own) {
             let lease = document.vnet.lease.map(|lease| *heard + lease.duration());
             let is_over = lease.is_some_and(|end| end + SETTLES < now);
-            let is_there = names.contains(name);
-            if is_there == is_over && (is_over || lease.is_none()) {
-                let what = format!("{name}: there: {is_there}, its lease is over: {is_over}");
+            let is_listed = names.contains(name);
+            if is_listed == is_over && (is_over || lease.is_none()) {
+                let what = format!("{name}: there: {is_listed}, its lease is over: {is_over}");
                 return Err(Broken(what));
             }
         }
         Ok(())
     }
 
-    fn judge(&mut self, vno: usize, seen: &Seen) -> Result<(), Broken> {
+    fn check_view(&mut self, vno: usize, seen: &Seen) -> Result<(), Broken> {
         let standing = &seen.standing;
         let nodes = self
             .hosts
@@ -150,11 +150,11 @@ impl World<'_> {
             from: "!".to_owned(),
             to: "~".to_owned(),
         };
-        let is_there = |vnp: usize| !self.is_vnp_lost(vnp);
+        let is_intact = |vnp: usize| !self.is_vnp_lost(vnp);
         let vnps = (0..).zip(&self.vnp_stores);
-        let vnps = vnps.filter(|(vnp, _)| is_there(*vnp));
+        let vnps = vnps.filter(|(vnp, _)| is_intact(*vnp));
         let vnos = self.operators.iter().zip(&self.vno_stores);
-        let vnos = vnos.filter(|((_, vnp), _)| is_there(*vnp));
+        let vnos = vnos.filter(|((_, vnp), _)| is_intact(*vnp));
         let stores = self.pip_stores.iter().chain(vnps.map(|(_, store)| store));
         for store in stores.chain(vnos.map(|(_, store)| store)) {
             let snapshot = store.borrow_mut().range(now, &all);

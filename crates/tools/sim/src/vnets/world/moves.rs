@@ -15,8 +15,8 @@ impl World<'_> {
         if !self.is_troubled() {
             return Ok(());
         }
-        let [least, most] = self.scenario.move_every.map(Duration::as_millis);
-        let next = now + Duration::from_millis(self.random.within(least, most));
+        let [min, max] = self.scenario.move_every.map(Duration::as_millis);
+        let next = now + Duration::from_millis(self.random.within(min, max));
         self.queue.put(next.as_nanos(), Event::Move);
         let count = self.machines().count();
         if count == 0 {

@@ -7,7 +7,7 @@ use carina_vnet::host_part::VnetId;
 use carina_vnet::message::FromAgent;
 
 use super::super::host::is_whole;
-use super::super::packet::Said;
+use super::super::packet::HostReport;
 use super::{Broken, Event, Packet, Who, World};
 
 /// The last report of a host, kept because most reports equal the previous one.
@@ -45,11 +45,11 @@ impl World<'_> {
         let pip = self.host_of[host];
         for process in 0..self.pips[pip].len() {
             let words = Arc::clone(&words);
-            let said = Said { host, words };
+            let report = HostReport { host, words };
             self.send(
                 Who::Host(host),
                 Who::Pip(pip, process),
-                Packet::FromHost(said),
+                Packet::FromHost(report),
             );
         }
     }

@@ -16,7 +16,7 @@ impl World<'_> {
     pub(super) fn flush(&mut self, now: Instant, who: Who) -> Result<(), Broken> {
         let trouble = self.trouble_of(who);
         if trouble.is_some_and(|trouble| trouble.borrow().is_dead) {
-            if self.is_there(who) {
+            if self.is_running(who) {
                 self.die(now, who);
             }
             return Ok(());
@@ -174,9 +174,9 @@ impl World<'_> {
                 delay = delay * 20;
             }
             let mut at = self.now() + delay;
-            if let (false, Packet::FromHost(said)) = (is_troubled, &packet) {
+            if let (false, Packet::FromHost(report)) = (is_troubled, &packet) {
                 // Over an intact connection, messages arrive in the order of sending.
-                let heard = self.heard_at.entry((to, said.host));
+                let heard = self.heard_at.entry((to, report.host));
                 let heard = heard.or_insert(at);
                 at = at.max(*heard);
                 *heard = at;

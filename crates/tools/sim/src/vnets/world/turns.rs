@@ -23,12 +23,12 @@ impl World<'_> {
         }
         let mut free = self.busy_until.get(&who).copied().unwrap_or_default();
         if free <= now && self.random.chance(self.scenario.busy) {
-            let most = if self.is_troubled() {
+            let busy_max = if self.is_troubled() {
                 self.scenario.busy_max
             } else {
                 self.scenario.busy_max.min(BUSY_WHEN_CALM)
             };
-            free = now + Duration::from_nanos(self.random.below(most.as_nanos()));
+            free = now + Duration::from_nanos(self.random.below(busy_max.as_nanos()));
             self.busy_until.insert(who, free);
         }
         if free > now {
@@ -41,7 +41,7 @@ impl World<'_> {
 
     /// Lets a process do its next work, and sends its messages.
     pub(super) fn turn(&mut self, now: Instant, who: Who) -> Result<(), Broken> {
-        if !self.is_there(who) {
+        if !self.is_running(who) {
             return Ok(());
         }
         let is_dying = |trouble: &Rc<RefCell<Trouble>>| trouble.borrow().is_dead;
@@ -66,18 +66,18 @@ impl World<'_> {
     }
 
     /// Whether a process runs, also if it will die at its next write.
-    pub(super) fn is_there(&self, who: Who) -> bool {
+    pub(super) fn is_running(&self, who: Who) -> bool {
         match who {
-            Who::Pip(pip, process) => self.pips[pip][process].is_there(),
-            Who::Vnp(number, process) => self.vnps[number][process].is_there(),
-            Who::Vno(number) => self.vnos[number].is_there(),
+            Who::Pip(pip, process) => self.pips[pip][process].is_running(),
+            Who::Vnp(number, process) => self.vnps[number][process].is_running(),
+            Who::Vno(number) => self.vnos[number].is_running(),
             Who::Host(_) => true,
         }
     }
 }
 
 /// The access of one of several processes to their shared store.
-pub(super) fn way<M: Machine + std::fmt::Debug + 'static>(
+pub(super) fn store_access<M: Machine + std::fmt::Debug + 'static>(
     store: &Rc<RefCell<MemoryStore>>,
     processes: &[Rc<Process<M>>],
     own: usize,

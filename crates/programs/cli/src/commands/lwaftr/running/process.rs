@@ -54,7 +54,7 @@ impl<'a> Process<'a> {
         let mut claims = Claims::default();
         let places = args.places(&used.config)?;
         let fresh = claims.more(&places, claim).map_err(failed)?;
-        claims.settle(&places, fresh);
+        claims.replace(&places, fresh);
         let pool = PoolConfig {
             frames: args.frames,
             frame_bytes: frame_bytes_for(&ports).max(args.longest),
@@ -143,7 +143,7 @@ impl<'a> Process<'a> {
         let fresh = self.claims.more(&places, claim).map_err(failed)?;
         let graph = self.args.graph(&used, self.monitor, &self.exchange)?;
         self.runner.configure(&graph).map_err(failed)?;
-        self.claims.settle(&places, fresh);
+        self.claims.replace(&places, fresh);
         Ok(())
     }
 
