@@ -31,9 +31,9 @@ pub enum OperatorState {
     Ack,
     /// The operator considers the problem solved.
     Closed,
-    /// The alarm is to be hidden.
+    /// The operator has hidden the alarm.
     Shelved,
-    /// The alarm is to be shown again.
+    /// The operator no longer hides the alarm.
     UnShelved,
 }
 

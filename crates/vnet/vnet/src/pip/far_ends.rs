@@ -18,7 +18,7 @@ use super::placing::{Laid, TAG_MAX};
 /// carrier, and the tag if the carrier has one.
 type TunnelKey = (Ipv4Addr, Ipv4Addr, Carrier, Option<u32>);
 
-/// Checks the far ends of a part that is to be made.
+/// Checks the far ends of a part before this PIP makes it.
 ///
 /// # Errors
 /// A far end is invalid. The text names the end of the operator's link, and nothing of the
