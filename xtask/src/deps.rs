@@ -234,7 +234,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-apps",
         "carina-time carina-wire carina-sys carina-frame carina-frame-engine carina-filter \
-         carina-netdev \
+         carina-netdev carina-random \
          aws-lc-rs serde thiserror",
     ),
     (

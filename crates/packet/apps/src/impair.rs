@@ -1,14 +1,16 @@
-//! **impair**: loses, delays, reorders and duplicates frames, and limits their rate, like a bad
-//! line.
+//! **impair**: loses, delays, reorders, duplicates and damages frames, and limits their rate, like
+//! a bad line.
 //!
 //! - inputs: `input`
 //! - outputs: `output`
-//! - configuration, all optional: `loss`, `duplicate`, `reorder`: shares of frames, 0 to 1
-//!   (default: 0); `delay_us` (default: 0); `jitter_us`: largest deviation from the delay, up or
-//!   down (default: 0); `bits_per_second`: rate limit (default: 0, no limit); `queue_bytes`: bytes
-//!   that may wait for the rate or the delay (default: 16 MiB); `seed` of the random numbers
+//! - configuration, all optional: `loss`, `duplicate`, `reorder`, `corrupt`: shares of frames, 0 to
+//!   1 (default: 0), `corrupt` of frames in which one random bit is flipped; `delay_us` (default:
+//!   0); `jitter_us`: largest deviation from the delay, up or down (default: 0);
+//!   `bits_per_second`: rate limit (default: 0, no limit); `queue_bytes`: bytes that may wait for
+//!   the rate or the delay (default: 16 MiB); `seed` of the random numbers
 //! - counters: `drop_loss`: frames lost on purpose; `drop_full`: frames for which the queue had no
-//!   room; `drop_no_frame`: duplicates for which the pool had no frame; `duplicated`, `reordered`
+//!   room; `drop_no_frame`: duplicates for which the pool had no frame; `duplicated`, `reordered`,
+//!   `corrupted`
 //! - cost: a frame that waits is moved twice, and occupies a frame of the pool meanwhile
 //!
 //! At most 4096 frames wait, whatever their length. Random decisions repeat with the same seed. A
@@ -19,11 +21,12 @@ use carina_frame::{Frame, Pool};
 use carina_frame_engine::counter_file::Counter;
 use carina_frame_engine::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use carina_netdev::{Fault, FaultCounts, FaultPlan};
+use carina_random::SplitMix;
 use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
-/// The configuration of the app `impair`, which loses, delays, reorders and duplicates frames, and
-/// limits their rate.
+/// The configuration of the app `impair`, which loses, delays, reorders, duplicates and damages
+/// frames, and limits their rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ImpairConfig {
@@ -33,6 +36,8 @@ pub struct ImpairConfig {
     pub duplicate: f64,
     /// Share of frames that are not delayed, and so overtake others, 0 to 1.
     pub reorder: f64,
+    /// Share of frames in which one bit is flipped, 0 to 1.
+    pub corrupt: f64,
     /// Delay of each frame, in µs.
     pub delay_us: u64,
     /// Largest deviation from the delay, up or down, in µs.
@@ -54,6 +59,7 @@ impl Default for ImpairConfig {
             loss: plan.loss,
             duplicate: plan.duplicate,
             reorder: plan.reorder,
+            corrupt: 0.0,
             delay_us: 0,
             jitter_us: 0,
             bits_per_second: plan.rate_bps,
@@ -63,9 +69,11 @@ impl Default for ImpairConfig {
     }
 }
 
-/// The running app `impair`: loses, delays, reorders and duplicates frames, and limits their rate.
+/// The running app `impair`: loses, delays, reorders, duplicates and damages frames, and limits
+/// their rate.
 pub struct Impair {
     line: Fault<Frame>,
+    damage: Damage,
     pool: Pool,
     counted: FaultCounts,
     lost: Counter,
@@ -73,7 +81,41 @@ pub struct Impair {
     no_frame: Counter,
     duplicated: Counter,
     reordered: Counter,
+    corrupted: Counter,
 }
+
+/// Flips one bit in a share of the frames.
+struct Damage {
+    share: f64,
+    random: SplitMix,
+}
+
+impl Damage {
+    fn new(config: &ImpairConfig) -> Damage {
+        Damage {
+            share: config.corrupt,
+            // The decisions of loss and duplication are those of the seed itself.
+            random: SplitMix::new(config.seed ^ DAMAGE_SEED),
+        }
+    }
+
+    /// Flips a bit of the frame if its turn has come; returns whether it did.
+    fn apply(&mut self, frame: &mut Frame) -> bool {
+        let bits = 8 * frame.len() as u64;
+        if self.share == 0.0 || bits == 0 || self.random.unit() >= self.share {
+            return false;
+        }
+        let bit = (self.random.next_u64() % bits) as usize;
+        frame.bytes_mut()[bit / 8] ^= 1 << (bit % 8);
+        frame.set_checksum_valid(false);
+        true
+    }
+}
+
+/// The share of damaged frames is out of range.
+#[derive(Debug, thiserror::Error)]
+#[error("corrupt is {0}; must be from 0 to 1")]
+struct CorruptError(f64);
 
 /// A delay is out of range.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +135,9 @@ impl ImpairConfig {
             if us > DELAY_US_MAX {
                 return Err(Box::new(DelayError { name, us }));
             }
+        }
+        if !(0.0..=1.0).contains(&self.corrupt) {
+            return Err(Box::new(CorruptError(self.corrupt)));
         }
         let plan = FaultPlan {
             loss: self.loss,
@@ -123,6 +168,7 @@ impl AppConfig for ImpairConfig {
     fn build(&self, context: &mut AppContext<'_>) -> Result<Impair, AppError> {
         Ok(Impair {
             line: Fault::new(self.plan()?),
+            damage: Damage::new(self),
             pool: context.pool().clone(),
             counted: FaultCounts::default(),
             lost: context.counter("drop_loss"),
@@ -130,6 +176,7 @@ impl AppConfig for ImpairConfig {
             no_frame: context.counter("drop_no_frame"),
             duplicated: context.counter("duplicated"),
             reordered: context.counter("reordered"),
+            corrupted: context.counter("corrupted"),
         })
     }
 
@@ -140,6 +187,7 @@ impl AppConfig for ImpairConfig {
     fn apply(&self, app: &mut Impair) {
         if let Ok(plan) = self.plan() {
             app.line.change(plan);
+            app.damage.share = self.corrupt;
         }
     }
 }
@@ -153,13 +201,14 @@ impl FrameApp for Impair {
         // Uses the latest possible arrival time, so that no frame is delayed by less than the
         // configured time because it came during the breath.
         let now = ports.arrived_by().as_nanos();
-        let (mut overfull, mut missing) = (0, 0);
-        let (line, pool) = (&mut self.line, &self.pool);
-        ports.drain(0, |frame| {
+        let (mut overfull, mut missing, mut corrupted) = (0, 0, 0);
+        let (line, damage, pool) = (&mut self.line, &mut self.damage, &self.pool);
+        ports.drain(0, |mut frame| {
             if line.len() >= FRAMES_MAX {
                 overfull += 1;
                 return;
             }
+            corrupted += u64::from(damage.apply(&mut frame));
             let bytes = frame.len();
             line.offer_with(now, frame, bytes, |frame| {
                 let copy = pool.copy_of(frame);
@@ -169,6 +218,7 @@ impl FrameApp for Impair {
         });
         self.no_frame.add(missing);
         self.full.add(overfull);
+        self.corrupted.add(corrupted);
         self.release(ports);
         self.count();
     }
@@ -201,5 +251,7 @@ impl Impair {
 
 /// Most frames that may wait: a quarter of the default pool of a graph.
 const FRAMES_MAX: usize = 4096;
+/// Distinguishes the random numbers of damage from those of the other decisions.
+const DAMAGE_SEED: u64 = 0x6461_6d61_6765;
 /// The longest delay: a minute, in µs.
 const DELAY_US_MAX: u64 = 60_000_000;

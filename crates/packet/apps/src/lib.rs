@@ -16,7 +16,7 @@
 //! | [`mac_mux`] | share an uplink among stations with known addresses and VLANs |
 //! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | add VLAN tags, remove them, form a trunk |
 //! | [`pcap_filter`], [`rate_limiter`] | drop frames by a filter, limit the rate |
-//! | [`impair`] | lose, delay, reorder and duplicate frames |
+//! | [`impair`] | lose, delay, reorder, duplicate and damage frames |
 //! | [`ipfix`] | measure flows, and export them by IPFIX |
 //! | [`l2tpv3`], [`gre`], [`vxlan`], [`ipip`] | tunnel Ethernet frames or IP packets |
 //! | [`tunnel_mux`] | share an interface among tunnels, each with a far end of its own |

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use carina_apps::impair::ImpairConfig;
 use carina_frame::{Pool, PoolConfig};
 use carina_frame_engine::counter_file::{self, CounterFile};
 use carina_frame_engine::{Graph, Network};
@@ -264,6 +265,33 @@ fn frame_that_comes_during_a_breath_has_its_whole_delay() {
         bench.outputs["output"].lock().unwrap().len()
     };
     assert_eq!((came(&mut bench, 34), came(&mut bench, 35)), (0, 1));
+}
+
+#[test]
+fn damaged_frames_differ_in_one_bit() {
+    let sent = frame(":1 > :2 | \"whole\" | pad 60");
+    let ones = |frames: &[Vec<u8>]| -> Vec<u32> {
+        let bits = |frame: &Vec<u8>| {
+            assert_eq!(frame.len(), sent.len());
+            let pairs = frame.iter().zip(&sent);
+            pairs.map(|(a, b)| (a ^ b).count_ones()).sum()
+        };
+        frames.iter().map(bits).collect()
+    };
+    let steps = [(0, vec![sent.clone(); 4])];
+    let all = over_time("kind = \"impair\"\ncorrupt = 1.0", &steps, "output");
+    assert_eq!(ones(&all), [1, 1, 1, 1]);
+    let none = over_time("kind = \"impair\"\nloss = 0.0", &steps, "output");
+    assert_eq!(ones(&none), [0, 0, 0, 0]);
+    let wrong = ImpairConfig {
+        corrupt: 1.5,
+        ..ImpairConfig::default()
+    };
+    let error = wrong.plan().unwrap_err().to_string();
+    assert!(
+        error.contains("corrupt is 1.5; must be from 0 to 1"),
+        "{error}"
+    );
 }
 
 #[test]

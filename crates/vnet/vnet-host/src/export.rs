@@ -128,6 +128,16 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
+        let mut impaired = report();
+        impaired.links[0].impairment.back =
+            serde_json::from_str(r#"{"delay": "10.5ms", "loss": "1%", "jitter": "1ms"}"#).unwrap();
+        let text = ExportFormat::Rspec.write(&impaired);
+        for part in [
+            "dest_id=\"b:eth0\" capacity=\"5000\"/>",
+            "dest_id=\"a:eth0\" capacity=\"5000\" latency=\"10.5\" packet_loss=\"0.01\"/>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
         let tree = carina_vnet::document::xml_tree::parse_foreign(&text).unwrap();
         assert_eq!(tree.children.len(), 3);
     }

@@ -1,7 +1,8 @@
 //! Impairs links on purpose, each direction by itself.
 //!
-//! The impairments are stored in a file beside the record, so that they last across restarts of the
-//! agent until they are removed.
+//! The document of a network may give its links impairments; they are part of the record. Operators
+//! put others on top of them. Those are stored in a file beside the record, so that they last
+//! across restarts of the agent until they are removed.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,8 +11,8 @@ use carina_apps::impair::ImpairConfig;
 use carina_frame_engine::counter_file::Reading;
 use carina_frame_engine::{Graph, PortName};
 use carina_vnet::document::{Rate, Share, Span};
-use carina_vnet::host_part::HostPart;
-use carina_vnet::impairment::{Impairment, Impairments};
+use carina_vnet::host_part::{HostPart, LinkPart};
+use carina_vnet::impairment::{Impairment, Impairments, LinkImpairment};
 
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
@@ -27,6 +28,7 @@ fn config_of(impairment: &Impairment, seed: u64) -> ImpairConfig {
         loss: share(impairment.loss),
         duplicate: share(impairment.duplicate),
         reorder: share(impairment.reorder),
+        corrupt: share(impairment.corrupt),
         delay_us: us(impairment.delay),
         jitter_us: us(impairment.jitter),
         bits_per_second: impairment.rate.map_or(0, Rate::bps),
@@ -35,23 +37,33 @@ fn config_of(impairment: &Impairment, seed: u64) -> ImpairConfig {
     }
 }
 
-/// Checks an impairment.
+/// Checks impairments of a link.
 ///
 /// # Errors
 /// [`Error::Impairment`]: the jitter exceeds the delay, or the delay exceeds a minute.
-pub(crate) fn check(impairment: &Impairment) -> Result<()> {
-    match config_of(impairment, 0).plan() {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Error::Impairment(error.to_string())),
-    }
+pub(crate) fn check(both: &LinkImpairment) -> Result<()> {
+    let checked = both.check();
+    checked.map_err(|error| Error::Impairment(error.to_string()))
 }
 
-/// Inserts the apps that impair links into a network's graph.
+/// The impairments of a link: those of its document, with those of operators (`all`) on top.
+pub(crate) fn of_link(link: &LinkPart, all: &Impairments) -> LinkImpairment {
+    let on_top = all.get(&link.number).copied().unwrap_or_default();
+    on_top.over(&link.impairment)
+}
+
+/// Inserts the apps that impair links into a network's graph. `all` are the impairments that
+/// operators put on top of those of the document.
 pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> Result<()> {
     for link in &part.links {
-        let Some(impaired) = all.get(&link.number) else {
-            continue;
-        };
+        let impaired = of_link(link, all);
+        if let Err(error) = impaired.check() {
+            let (number, near) = (link.number, &link.near);
+            return Err(Error::Impairment(format!(
+                "link {number}: {error}; with `carina vnet impair {near} --clear` the link has the \
+                 impairments of its document alone"
+            )));
+        }
         let here = link.ends().count();
         for (side, impairment) in (0..2).filter_map(|side| Some((side, impaired.of_side(side)?))) {
             let after = if side < here {
@@ -106,14 +118,12 @@ pub(crate) fn write(dir: &VnetDir, all: &Impairments) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use carina_vnet::host_part::{Far, FarHost};
-    use carina_vnet::impairment::LinkImpairment;
-
     use super::*;
     use crate::far_flow::Flows;
     use crate::graph::graph_of;
     use crate::second_ports::SecondPorts;
     use crate::steps::tests::part;
+    use carina_vnet::host_part::{Far, FarHost};
 
     #[test]
     fn one_direction_of_one_link_is_impaired() {
@@ -186,19 +196,60 @@ mod tests {
 
     #[test]
     fn impossible_impairments_are_refused_with_words() {
-        let jitter = Impairment {
+        let jitter = one_way(Impairment {
             jitter: "5ms".parse().ok(),
             delay: "1ms".parse().ok(),
             ..Impairment::default()
-        };
+        });
         let error = check(&jitter).unwrap_err().to_string();
         assert!(error.contains("at most the delay"), "{error}");
-        let late = Impairment {
+        let late = one_way(Impairment {
             delay: "1h".parse().ok(),
             ..Impairment::default()
-        };
+        });
         let error = check(&late).unwrap_err().to_string();
-        assert!(error.contains("delay_us"), "{error}");
+        assert!(error.contains("delay is 1h"), "{error}");
+    }
+
+    fn one_way(impairment: Impairment) -> LinkImpairment {
+        LinkImpairment {
+            there: Some(impairment),
+            back: None,
+        }
+    }
+
+    #[test]
+    fn links_have_impairments_of_the_document_and_of_operators() {
+        let mut part = part(&["a b"]);
+        part.links[0].impairment = one_way(Impairment {
+            delay: "10ms".parse().ok(),
+            jitter: "2ms".parse().ok(),
+            ..Impairment::default()
+        });
+        let graph = |all: &Impairments| {
+            let (flows, ports) = (Flows::new(), SecondPorts::default());
+            let mut graph = graph_of(&part, None, &flows, &ports).unwrap();
+            splice(&mut graph, &part, all).map(|()| graph)
+        };
+        let made = graph(&Impairments::new()).unwrap();
+        let impaired = made.apps().filter(|(_, kind)| *kind == "impair");
+        let impaired: Vec<&str> = impaired.map(|(name, _)| name).collect();
+        assert_eq!(impaired, ["l0-0-impair"]);
+        let lossy = one_way(Impairment {
+            loss: "1%".parse().ok(),
+            ..Impairment::default()
+        });
+        let both = of_link(&part.links[0], &[(0, lossy)].into());
+        let words = "delay=10ms jitter=2ms loss=1% from its first end, none from its second";
+        assert_eq!(both.to_string(), words);
+        // The operator's delay is too short for the document's jitter.
+        let short = one_way(Impairment {
+            delay: "1ms".parse().ok(),
+            ..Impairment::default()
+        });
+        let error = graph(&[(0, short)].into()).unwrap_err().to_string();
+        assert!(error.contains("link 0: jitter is 2ms"), "{error}");
+        assert!(error.contains("impair a:eth0 --clear"), "{error}");
     }
 
     #[test]

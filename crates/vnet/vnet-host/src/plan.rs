@@ -405,6 +405,16 @@ mod tests {
             lines(Some(&old), &faster),
             ["~ link a:eth0 -- b:eth0: rate 5Mbps -> 9Mbps"]
         );
+        let late = format!("{old}delay = \"10ms\"\n");
+        assert_eq!(
+            lines(Some(&old), &late),
+            ["~ link a:eth0 -- b:eth0: impairment none -> delay=10ms"]
+        );
+        let new_link = lines(None, &late).pop();
+        assert_eq!(
+            new_link.as_deref(),
+            Some("+ link a:eth0 -- b:eth0: 5Mbps, ipip, delay=10ms")
+        );
         let leased = lines(Some(&old), &format!("lease = \"2h\"\n{old}"));
         assert_eq!(leased, ["~ lease: none -> 2h"]);
     }

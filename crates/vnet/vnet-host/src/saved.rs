@@ -16,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use carina_vm::{Hardware, SavedGuest};
-use carina_vnet::document::{Document, Kind, is_name};
+use carina_vnet::document::{Document, Kind, Link, is_name};
 use carina_vnet::host_part::VnetId;
 use carina_vnet::layout::Layout;
 use serde::{Deserialize, Serialize};
@@ -167,10 +167,12 @@ impl Manifest {
                 }
             }
         }
-        for (number, impairment) in &self.impairments {
-            for side in [impairment.there, impairment.back].iter().flatten() {
-                impairment::check(side).map_err(|error| format!("link {number}: {error}"))?;
-            }
+        for (number, on_top) in &self.impairments {
+            let mut laid = self.layout.links().filter(|(it, _)| it == number);
+            let link = laid.find_map(|(_, laid)| self.document.link.get(laid.place));
+            let of_document = link.map(Link::impairment).unwrap_or_default();
+            impairment::check(&on_top.over(&of_document))
+                .map_err(|error| format!("link {number}: {error}"))?;
         }
         Ok(())
     }

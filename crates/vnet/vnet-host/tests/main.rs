@@ -7,6 +7,7 @@ mod checked;
 mod driver;
 mod half_done;
 mod hosts;
+mod impaired;
 mod keeping;
 mod looking;
 mod machines;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use crate::document::{Carrier, Document, Rate};
+use crate::document::{Carrier, Document, LinkImpairment, Rate};
 use crate::founders::founders;
 use crate::host_part::{Far, FarHost, HostPart, LinkPart, Nic, NodePart, Users, VnetId};
 use crate::layout::{LaidAccess, LaidLink, Layout};
@@ -114,6 +114,7 @@ pub fn outer_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
         rate: unbounded,
         near: laid.end.clone(),
         far: Far::Nic(Nic::default()),
+        impairment: LinkImpairment::default(),
     }));
     links
 }
@@ -135,6 +136,7 @@ fn access_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
             access: laid.name.clone(),
             addresses: laid.addresses(number),
         }),
+        impairment: LinkImpairment::default(),
     };
     layout.access().map(link).collect()
 }
@@ -171,6 +173,10 @@ fn link_part(
         carrier: wanted.carrier,
         rate: wanted.rate,
         near: laid.ends[side].clone(),
+        impairment: match far {
+            Far::Here(_) => wanted.impairment(),
+            _ => wanted.impairment().at_end(side),
+        },
         far,
     })
 }

@@ -38,17 +38,21 @@ use serde::{Deserialize, Serialize};
 
 pub use self::fault::{DocumentError, Fault, Place};
 pub use self::form::{Form, FormError, json_words};
+pub use self::impairment::{DELAY_MAX_S, Impairment, ImpairmentError, LinkImpairment};
 pub use self::name::{is_interface, is_name, is_of_kernel};
 pub use self::node::{Boot, Kind, Nics, Node, ResolvedNode, Via};
+pub use self::per_direction::PerDirection;
 pub use self::value::{Rate, Share, Span, ValueError};
 
 mod extension;
 mod fault;
 mod form;
+mod impairment;
 mod judge;
 pub mod limits;
 mod name;
 mod node;
+mod per_direction;
 mod toml_form;
 mod value;
 mod xml_form;
@@ -126,6 +130,24 @@ pub struct Link {
     /// Encapsulation that carries the link between hosts.
     #[serde(default, rename = "as", skip_serializing_if = "Carrier::is_ipip")]
     pub carrier: Carrier,
+    /// Time by which each frame is delayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<PerDirection<Span>>,
+    /// Largest random deviation from `delay`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<PerDirection<Span>>,
+    /// Share of frames that are dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<PerDirection<Share>>,
+    /// Share of frames that are delivered twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duplicate: Option<PerDirection<Share>>,
+    /// Share of frames that overtake earlier ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<PerDirection<Share>>,
+    /// Share of frames in which one bit is flipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrupt: Option<PerDirection<Share>>,
 }
 
 /// Encapsulation that carries a link between hosts.
@@ -237,6 +259,26 @@ impl Document {
     #[must_use]
     pub fn write(&self, form: Form) -> String {
         form::write(self, form)
+    }
+}
+
+impl Link {
+    /// A link with this rate, carried by IPv4 in IPv4, without bounds and impairments.
+    #[must_use]
+    pub fn new(ends: [End; 2], rate: Rate) -> Link {
+        Link {
+            ends,
+            rate,
+            delay_max: None,
+            loss_max: None,
+            carrier: Carrier::default(),
+            delay: None,
+            jitter: None,
+            loss: None,
+            duplicate: None,
+            reorder: None,
+            corrupt: None,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use std::str::FromStr;
 use carina_wire::ether::Mac;
 use serde::{Deserialize, Serialize};
 
-use crate::document::{Boot, Carrier, Kind, Rate};
+use crate::document::{Boot, Carrier, Kind, LinkImpairment, Rate};
 
 pub use self::address::{AddressError, InterfaceAddress};
 pub use self::cause::Cause;
@@ -133,6 +133,11 @@ pub struct LinkPart {
     pub near: EndPart,
     /// The other end: on this host, on another host, at end users, or at a physical card.
     pub far: Far,
+    /// Impairments of the link by its document, as seen from `near`: of frames that `near` sends,
+    /// and, if both ends are on this host, of frames of the other end. An operator may put others
+    /// on top of them.
+    #[serde(default, skip_serializing_if = "LinkImpairment::is_none")]
+    pub impairment: LinkImpairment,
 }
 
 /// An end of a link at a node.

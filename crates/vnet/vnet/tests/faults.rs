@@ -28,6 +28,38 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("[[link]]\nends = [\"r1\"]\nrate = \"1bps\"\n", &["line 6"]),
     (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\njitter = \"2ms\"\n",
+        &["line 5, link 1", "jitter is 2ms", "at most the delay"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\ndelay = [\"0s\", \"11s\"]\n",
+        &["line 5, link 1", "delay is 11s", "at most 10s"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\ndelay = \"2ms\"\ndelay_max = \"1ms\"\n",
+        &["link 1", "delay is 2ms", "at most 1ms"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\nloss = \"2%\"\nloss_max = \"1%\"\n",
+        &["link 1", "loss is 2%", "loss_max, which is 1%"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\nloss = \"100%\"\n",
+        &["link 1", "loss is 100%", "link down"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\nreorder = \"1%\"\n",
+        &["link 1", "reorder is 1%", "no delay"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\ndelay = [\"1ms\"]\n",
+        &["line 8", "list of two"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\ndelay = [\"1ms\", \"1ms\", \"1ms\"]\n",
+        &["line 8", "3 items"],
+    ),
+    (
         "[[link]]\nends = [\"r1:a/b\", \"r2\"]\nrate = \"1bps\"\n",
         &["a/b", "interface"],
     ),

@@ -96,6 +96,10 @@ fn xmllint(xml: &str) -> String {
     }
 }
 
+const IMPAIRED: &str = "delay = [\"10ns\", \"0ns\"]\njitter = [\"10ns\", \"0ns\"]\nloss = \"0%\"\n\
+                        duplicate = \"12.5%\"\nreorder = [\"1%\", \"0%\"]\n\
+                        corrupt = [\"0.0001%\", \"99%\"]";
+
 /// A valid random document that uses everything that the form has.
 fn random_document(random: &mut Random) -> String {
     let nodes = 2 + random.below(6);
@@ -147,11 +151,12 @@ fn random_document(random: &mut Random) -> String {
         text.push_str(&format!("rate = \"{}bps\"\n", 1 + random.below(1 << 40)));
         maybe(
             &mut text,
-            &format!("delay_max = \"{}ns\"", random.below(1 << 40)),
+            &format!("delay_max = \"{}ns\"", 10 + random.below(1 << 40)),
             random,
         );
         maybe(&mut text, "loss_max = \"0.0001%\"", random);
         maybe(&mut text, "as = \"vxlan\"", random);
+        maybe(&mut text, IMPAIRED, random);
     }
     maybe(
         &mut text,

@@ -48,6 +48,37 @@ fn every_host_gets_its_nodes_and_the_ends_of_their_links() {
 }
 
 #[test]
+fn each_host_impairs_what_its_own_end_sends() {
+    let text = TEXT.replace(
+        "as = \"vxlan\"",
+        "as = \"vxlan\"\ndelay = [\"10ms\", \"20ms\"]\nloss = [\"0%\", \"1%\"]",
+    );
+    let document = Document::read(&text, Form::Toml).expect("the text is a document");
+    let layout = Layout::of(&document, &Layout::default());
+    let words = |hosts: &[(&str, &str)]| -> Vec<String> {
+        let parts = divide(&document, (ID, 3), &layout, &placement(hosts)).unwrap();
+        let links = parts.values().flat_map(|part| {
+            assert_eq!(HostPart::read(part.write().as_bytes()).unwrap(), *part);
+            part.links.iter().filter(|link| link.number == 1)
+        });
+        links
+            .map(|link| format!("{}: {}", link.near, link.impairment))
+            .collect()
+    };
+    assert_eq!(
+        words(&[("a", "h1"), ("b", "h1"), ("c", "h2")]),
+        [
+            "b:eth1: delay=20ms loss=1% from its first end, none from its second",
+            "c:eth0: delay=10ms from its first end, none from its second",
+        ]
+    );
+    assert_eq!(
+        words(&[("a", "h"), ("b", "h"), ("c", "h")]),
+        ["c:eth0: delay=10ms from its first end, delay=20ms loss=1% from its second"]
+    );
+}
+
+#[test]
 fn parts_and_status_survive_the_wire() {
     let parts = divided(&[("a", "h1"), ("b", "h1"), ("c", "h2")]).unwrap();
     for part in parts.values() {
@@ -84,6 +115,11 @@ fn part_that_cannot_be_made_is_refused_with_the_reason() {
         ("\"name\":\"eth0\"", "\"name\":\"a/b\"", "interface \"a/b\""),
         ("\"name\":\"c\"", "\"name\":\"b\"", "node b occurs twice"),
         ("\"number\":1", "\"number\":0", "link 0 occurs twice"),
+        (
+            "\"rate\":\"1Mbps\"",
+            "\"rate\":\"1Mbps\",\"impairment\":{\"there\":{\"jitter\":\"1ms\"}}",
+            "link 0: jitter is 1ms; must be at most the delay",
+        ),
         (
             "\"link\":1",
             "\"link\":0",

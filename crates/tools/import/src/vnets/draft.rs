@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use carina_time::Duration;
 use carina_vnet::document::{
-    Carrier, Document, End, Header, Kind, Link, Node, OnInsufficient, Rate, is_interface, is_name,
-    is_of_kernel, limits,
+    Carrier, Document, End, Header, Kind, Link, LinkImpairment, Node, OnInsufficient, Rate, Share,
+    Span, is_interface, is_name, is_of_kernel, limits,
 };
 
 use super::{Imported, Source};
@@ -48,6 +49,7 @@ pub(super) struct DraftEnd<'a> {
 pub(super) struct DraftLink {
     pub rate: Option<Rate>,
     pub carrier: Carrier,
+    pub impairment: LinkImpairment,
 }
 
 impl Draft {
@@ -165,16 +167,22 @@ impl Draft {
             self.unrated += 1;
             self.rate
         });
-        self.links.push(Link {
-            ends,
-            rate,
-            delay_max: None,
-            loss_max: None,
+        let mut made = Link {
             carrier: link.carrier,
-        });
+            ..Link::new(ends, rate)
+        };
+        made.set_impairment(&link.impairment);
+        if let Err(fault) = made.check_impairment() {
+            let [one, other] = made.ends.each_ref().map(|end| beginning(&end.node));
+            let what = format!("the impairment of the link {one} -- {other}");
+            self.note(line, what, fault.to_string());
+            made.set_impairment(&LinkImpairment::default());
+        }
+        self.links.push(made);
     }
 
-    /// Joins any number of nodes: two by a link, more by a new node with a link to each.
+    /// Joins any number of nodes: two by a link, more by a new node with a link to each. With more
+    /// than two nodes, `link.impairment.there` applies to what each of them sends.
     pub(super) fn join(
         &mut self,
         network: &str,
@@ -195,6 +203,10 @@ impl Draft {
                 let why = "links have two ends: a node with a link to each is in its place";
                 self.note(line, what, why);
                 self.node(&hub, line).kind = Some(Kind::Namespace);
+                let link = DraftLink {
+                    impairment: link.impairment.at_end(0),
+                    ..link
+                };
                 for end in all {
                     let center = DraftEnd {
                         node: &hub,
@@ -302,6 +314,20 @@ fn fit(name: &str) -> Option<String> {
     }
     let fit = fit.trim_matches('-').to_owned();
     is_name(&fit).then_some(fit)
+}
+
+/// A time of so many milliseconds; `None` if it is negative, or more than 64 bits of nanoseconds.
+pub(super) fn milliseconds(ms: f64) -> Option<Span> {
+    let ns = ms * 1e6;
+    // 2⁶³ ns are 292 years.
+    let is_time = (0.0..9.2e18).contains(&ns);
+    is_time.then(|| Duration::from_nanos(ns.round() as u64).into())
+}
+
+/// A share, from a number between 0 and 1; `None` if it is not between them.
+pub(super) fn share(part: f64) -> Option<Share> {
+    let is_share = (0.0..=1.0).contains(&part);
+    is_share.then(|| Share::from_millionths((part * 1e6).round() as u32))?
 }
 
 /// The beginning of an untrusted text, for printing.

@@ -1,6 +1,6 @@
 //! Reads GML: keys with numbers, texts, and lists in brackets (M. Himsolt, *GML: A portable Graph
-//! File Format*). Uses labels and speeds of links as the Internet Topology Zoo writes them; ignores
-//! other keys.
+//! File Format*). Uses labels and speeds of links as the Internet Topology Zoo writes them, and
+//! impairments of links as Shadow does; ignores other keys.
 //!
 //! ```text
 //! graph [ node [ id 0 label "New York" ] node [ id 1 ] edge [ source 0 target 1 ] ]
@@ -39,7 +39,7 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     }
     for it in graph.lists("edge") {
         let ends = ["source", "target"].map(|key| names.get(it.text(key)?));
-        edge(&mut draft, ends, it.text("LinkSpeedRaw"), it.line);
+        edge(&mut draft, ends, |name| it.text(name), it.line);
     }
     draft.finish()
 }

@@ -1,12 +1,13 @@
 //! Reads GraphML: nodes and edges with data (*GraphML Primer*, graphdrawing.org). Uses labels and
-//! speeds of links as the Internet Topology Zoo writes them; ignores other data.
+//! speeds of links as the Internet Topology Zoo writes them, and impairments of links as Shadow
+//! does; ignores other data.
 
 use std::collections::BTreeMap;
 
 use carina_vnet::document::xml_tree::{Element, parse_foreign};
-use carina_vnet::document::{Kind, Rate};
+use carina_vnet::document::{Impairment, Kind, LinkImpairment, Rate, Share, Span};
 
-use super::draft::{Draft, DraftEnd, DraftLink, beginning};
+use super::draft::{Draft, DraftEnd, DraftLink, beginning, milliseconds, share};
 use super::{Imported, Source};
 use crate::error::ImportError;
 
@@ -35,7 +36,7 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     let names = read_nodes(&mut draft, graph, &keys);
     for it in graph.children.iter().filter(|it| it.local_name() == "edge") {
         let ends = ["source", "target"].map(|key| names.get(it.text(key)?));
-        edge(&mut draft, ends, data(it, &keys, "LinkSpeedRaw"), it.line);
+        edge(&mut draft, ends, |name| data(it, &keys, name), it.line);
     }
     for other in &graph.children {
         if matches!(other.local_name(), "hyperedge" | "port") {
@@ -78,11 +79,13 @@ fn read_nodes<'a>(
     names
 }
 
-/// Adds the link of an edge between two nodes. `speed` is the edge's `LinkSpeedRaw`.
-pub(super) fn edge(
+/// Adds the link of an edge between two nodes. `datum` returns a datum of the edge by its name:
+/// `LinkSpeedRaw` as in the Topology Zoo, `latency`, `jitter` and `packet_loss` as in networks of
+/// Shadow (Shadow, *Network Graph Specification*).
+pub(super) fn edge<'a>(
     draft: &mut Draft,
     ends: [Option<&String>; 2],
-    speed: Option<&str>,
+    datum: impl Fn(&str) -> Option<&'a str>,
     line: usize,
 ) {
     let [Some(one), Some(other)] = ends else {
@@ -93,16 +96,64 @@ pub(super) fn edge(
         node,
         interface: None,
     });
+    let speed = datum("LinkSpeedRaw");
     let rate = speed.and_then(|text| bits(text.trim()));
     if let (Some(text), None) = (speed, rate) {
         let what = format!("LinkSpeedRaw {:?}", beginning(text));
         draft.note(line, what, "the value is not a number of bits per second");
     }
+    let impairment = Impairment {
+        delay: value(draft, &datum, &["latency", "delay"], line, time),
+        jitter: value(draft, &datum, &["jitter"], line, time),
+        loss: value(
+            draft,
+            &datum,
+            &["packet_loss", "packetloss", "loss"],
+            line,
+            part,
+        ),
+        ..Impairment::default()
+    };
+    let both = Some(impairment);
     let of = DraftLink {
         rate,
+        impairment: LinkImpairment {
+            there: both,
+            back: both,
+        },
         ..DraftLink::default()
     };
     draft.link(ends, of, line);
+}
+
+/// The value of the first of these data that the edge has. Notes a text that is no such value.
+fn value<'a, T>(
+    draft: &mut Draft,
+    datum: &impl Fn(&str) -> Option<&'a str>,
+    names: &[&str],
+    line: usize,
+    read: fn(&str) -> Option<T>,
+) -> Option<T> {
+    let (name, text) = names.iter().find_map(|name| Some((name, datum(name)?)))?;
+    let value = read(text.trim());
+    if value.is_none() {
+        let what = format!("{name} {:?}", beginning(text));
+        draft.note(line, what, "it is no time, or no share from 0 to 1");
+    }
+    value
+}
+
+/// Parses a time: `10 ms`, or a number of milliseconds.
+fn time(text: &str) -> Option<Span> {
+    let joined: String = text.split_whitespace().collect();
+    let number = text.parse().ok();
+    joined.parse().ok().or_else(|| milliseconds(number?))
+}
+
+/// Parses a share: `1%`, or a number from 0 to 1.
+fn part(text: &str) -> Option<Share> {
+    let number = text.parse().ok();
+    text.parse().ok().or_else(|| share(number?))
 }
 
 /// The text of the datum with this name.

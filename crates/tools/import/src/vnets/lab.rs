@@ -1,9 +1,10 @@
 //! Reads `.lab` files: systems and VMs become nodes, links become links.
 
+use carina_api::control::FaultSpec;
 use carina_topology::{NodeChecks, Topology};
-use carina_vnet::document::{Carrier, Kind, Rate};
+use carina_vnet::document::{Carrier, Impairment, Kind, LinkImpairment, Rate};
 
-use super::draft::{Draft, DraftEnd, DraftLink};
+use super::draft::{Draft, DraftEnd, DraftLink, milliseconds, share};
 use super::{Imported, Source};
 use crate::error::ImportError;
 
@@ -42,22 +43,26 @@ pub(super) fn read(source: Source<'_>, checks: &dyn NodeChecks) -> Result<Import
             .collect();
         let faults = || link.ends.iter().filter_map(|end| end.fault.as_ref());
         let rates = faults().map(|fault| fault.rate_bps).filter(|bps| *bps > 0);
+        let rate = rates.min().and_then(Rate::from_bps);
+        let impaired = link
+            .ends
+            .iter()
+            .map(|end| end.fault.as_ref().map(impairment));
+        let impaired: Vec<Option<Impairment>> = impaired.collect();
+        if impaired.len() > 2 && impaired.iter().any(|it| *it != impaired[0]) {
+            let what = format!("the impairment of {} at its other ends", link.name);
+            draft.note(0, what, "all ends get that of the first");
+        }
+        let side = |side: usize| impaired.get(side).copied().flatten();
         let of = DraftLink {
-            rate: rates.min().and_then(Rate::from_bps),
+            rate,
+            impairment: LinkImpairment {
+                there: side(0),
+                back: side(1),
+            },
             ..DraftLink::default()
         };
         draft.join(&link.name, &ends, of, 0);
-        let is_impaired = |fault: &&carina_api::control::FaultSpec| {
-            fault.loss + fault.duplicate + fault.reorder + fault.delay_ms > 0.0
-        };
-        if faults().any(|fault| is_impaired(&fault)) {
-            let what = format!("the impairment of {}", link.name);
-            draft.note(
-                0,
-                what,
-                "`carina vnet impair` does it once the network is up",
-            );
-        }
     }
     for dif in &lab.difs {
         let why = "what runs in the nodes is theirs";
@@ -72,4 +77,17 @@ pub(super) fn read(source: Source<'_>, checks: &dyn NodeChecks) -> Result<Import
         );
     }
     draft.finish()
+}
+
+/// The impairment of what an end sends. Its rate is that of the link.
+fn impairment(fault: &FaultSpec) -> Impairment {
+    let some = |number: f64| Some(number).filter(|number| *number > 0.0);
+    Impairment {
+        delay: some(fault.delay_ms).and_then(milliseconds),
+        jitter: some(fault.jitter_ms).and_then(milliseconds),
+        loss: some(fault.loss).and_then(share),
+        duplicate: some(fault.duplicate).and_then(share),
+        reorder: some(fault.reorder).and_then(share),
+        ..Impairment::default()
+    }
 }

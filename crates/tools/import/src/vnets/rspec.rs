@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use carina_vnet::document::xml_tree::Element;
 use carina_vnet::document::{Carrier, Kind, Rate, limits};
 
-use super::draft::{Draft, DraftEnd, DraftLink, beginning};
+use super::draft::{Draft, DraftEnd, DraftLink, beginning, milliseconds, share};
 use super::graphml::{parse, wrong};
 use super::{Imported, Source};
 use crate::error::ImportError;
@@ -128,6 +128,10 @@ fn read_sliver(draft: &mut Draft, sliver: &Element, name: &str) {
 fn read_link(draft: &mut Draft, link: &Element, interfaces: &Interfaces) {
     let name = link.text("client_id").unwrap_or("link");
     let (mut ends, mut of) = (Vec::new(), DraftLink::default());
+    let references = link.children.iter();
+    let mut references = references.filter(|it| it.local_name() == "interface_ref");
+    let first = references.next().and_then(|it| it.text("client_id"));
+    let has_two = references.count() == 1;
     for child in &link.children {
         match child.local_name() {
             "interface_ref" => {
@@ -141,7 +145,11 @@ fn read_link(draft: &mut Draft, link: &Element, interfaces: &Interfaces) {
                     }
                 }
             }
-            "property" => read_property(draft, child, name, &mut of),
+            "property" => {
+                // A property applies to what its source sends.
+                let side = usize::from(child.text("source_id") != first);
+                read_property(draft, child, (name, has_two.then_some(side)), &mut of);
+            }
             "link_type" => match child.text("name").map(str::to_ascii_lowercase).as_deref() {
                 Some("gre-tunnel" | "egre-tunnel" | "gre") => of.carrier = Carrier::Gre,
                 Some("vxlan") => of.carrier = Carrier::Vxlan,
@@ -165,12 +173,15 @@ fn read_link(draft: &mut Draft, link: &Element, interfaces: &Interfaces) {
     draft.join(name, &ends, of, link.line);
 }
 
-/// Reads a property of a link. Each direction has a property with its capacity in kbit/s; the link
-/// gets the greater one.
-///
-/// In a testbed, `latency` in ms and `packet_loss` as a share shape the link. A document has only
-/// upper bounds for both, so they are noted, with the command that shapes a link.
-fn read_property(draft: &mut Draft, property: &Element, link: &str, of: &mut DraftLink) {
+/// Reads a property of a link. Each direction has a property with its capacity in kbit/s, `latency`
+/// in ms and `packet_loss` as a share. The link gets the greater capacity. `side` is the end whose
+/// frames the property describes; `None` if the link has not two ends.
+fn read_property(
+    draft: &mut Draft,
+    property: &Element,
+    (link, side): (&str, Option<usize>),
+    of: &mut DraftLink,
+) {
     let number = |key: &str| -> Option<f64> {
         let number: f64 = property.text(key)?.trim().parse().ok()?;
         (number.is_finite() && number >= 0.0).then_some(number)
@@ -185,8 +196,11 @@ fn read_property(draft: &mut Draft, property: &Element, link: &str, of: &mut Dra
                 draft.note(property.line, what, "the value is not a number");
             }
             Some(number) if key != "capacity" && number > 0.0 => {
-                let what = format!("{key} = {number} of {}", beginning(link));
-                draft.note(property.line, what, IMPAIR);
+                let is_read = side.is_some_and(|side| impair(of, side, key, number));
+                if !is_read {
+                    let what = format!("{key} = {number} of {}", beginning(link));
+                    draft.note(property.line, what, UNSHAPED);
+                }
             }
             Some(_) => {}
         }
@@ -195,5 +209,19 @@ fn read_property(draft: &mut Draft, property: &Element, link: &str, of: &mut Dra
     of.rate = of.rate.max(rate);
 }
 
-const IMPAIR: &str = "`carina vnet impair` does it once the network is up";
+/// Sets the delay or the loss of what the end `side` sends; false if a link cannot have it.
+fn impair(of: &mut DraftLink, side: usize, key: &str, number: f64) -> bool {
+    let both = &mut of.impairment;
+    let impairment = [&mut both.there, &mut both.back][side].get_or_insert_default();
+    match key {
+        "latency" => impairment.delay = milliseconds(number),
+        _ => impairment.loss = share(number),
+    }
+    match key {
+        "latency" => impairment.delay.is_some(),
+        _ => impairment.loss.is_some(),
+    }
+}
+
+const UNSHAPED: &str = "only links with two ends are shaped, by a time or a share from 0 to 1";
 const OTHER: &str = "a document has no equivalent";

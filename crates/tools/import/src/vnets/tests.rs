@@ -58,13 +58,11 @@ fn lab_becomes_nodes_and_links() {
             "c abc 100Mbps",
         ]
     );
+    let link = &it.document.link[1];
+    assert_eq!(link.impairment().to_string(), "delay=5ms");
+    assert!(it.document.link[2].impairment().is_none());
     let notes = notes(&it).join("\n");
-    for what in [
-        "network \"abc\" of 3 ends",
-        "the impairment of ab",
-        "DIF n",
-        "4 links",
-    ] {
+    for what in ["network \"abc\" of 3 ends", "DIF n", "4 links"] {
         assert!(notes.contains(what), "{what}: {notes}");
     }
     assert!(refusal(Format::Lab, "eth ab").contains("line 1"));
@@ -217,6 +215,10 @@ fn rspec_nodes_have_sizes_and_links_rates() {
     assert_eq!(links(&it), ["left right 20Mbps"]);
     let link = &it.document.link[0];
     assert_eq!((link.delay_max, link.loss_max), (None, None));
+    assert_eq!(
+        link.impairment().to_string(),
+        "delay=5500us loss=1% from its first end, none from its second"
+    );
     assert_eq!(link.carrier, Carrier::Gre);
     let left = &it.document.node["left"];
     assert_eq!(left.location, ["be"]);
@@ -227,8 +229,6 @@ fn rspec_nodes_have_sizes_and_links_rates() {
     for what in [
         "component_id of left",
         "disk=\"20\" of left",
-        "latency = 5.5 of l0",
-        "packet_loss = 0.01 of l0",
         "a <location> of left without country",
         "an address of left",
     ] {
@@ -293,6 +293,28 @@ fn gml_nodes_are_called_by_their_labels() {
     }
     let deep = "a [ ".repeat(50);
     assert!(refusal(Format::Gml, &deep).contains("deeper than 32"));
+}
+
+#[test]
+fn edges_have_the_impairments_of_shadow() {
+    let text = "graph [ node [ id 0 ] node [ id 1 ]\n\
+                edge [ source 0 target 1 latency \"10 ms\" jitter \"1 ms\" packet_loss 0.01 ]\n\
+                edge [ source 0 target 1 latency 0.5 loss 2 ]\n\
+                edge [ source 0 target 1 jitter 3 ] ]\n";
+    let it = imported(Format::Gml, "x.gml", text);
+    let impaired = it
+        .document
+        .link
+        .iter()
+        .map(|it| it.impairment().to_string());
+    assert_eq!(
+        impaired.collect::<Vec<_>>(),
+        ["delay=10ms jitter=1ms loss=1%", "delay=500us", "none"]
+    );
+    assert_eq!(
+        notes(&it)[..2],
+        ["3 loss \"2\"", "4 the impairment of the link 0 -- 1"]
+    );
 }
 
 #[test]

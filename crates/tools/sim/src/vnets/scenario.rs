@@ -461,11 +461,11 @@ fn wanted_link(random: &mut Random, node: usize) -> Link {
     let carriers = [Carrier::Ipip, Carrier::Gre, Carrier::Vxlan, Carrier::Dif];
     let other = random.index(node);
     let delay = Span::from(Duration::from_micros(random.within(100, 20_000)));
+    let ends = [other, node].map(|it| End::from(format!("n{it}")));
+    let rate = Rate::from_bps(random.within(1, 60) * 1_000_000).expect("a rate");
     Link {
-        ends: [other, node].map(|it| End::from(format!("n{it}"))),
-        rate: Rate::from_bps(random.within(1, 60) * 1_000_000).expect("a rate"),
         delay_max: random.chance(3000).then_some(delay),
-        loss_max: None,
         carrier: *random.pick(&carriers),
+        ..Link::new(ends, rate)
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 
 use super::address;
+use carina_vnet::impairment::Impairment;
 use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, VnetReport};
 
 pub(super) fn write(report: &VnetReport) -> String {
@@ -49,14 +50,31 @@ fn write_link(text: &mut String, link: &LinkReport) {
     for end in [one, other] {
         let _ = writeln!(text, "    <interface_ref client_id=\"{end}\"/>");
     }
-    for (from, to) in [(one, other), (other, one)] {
+    for (side, (from, to)) in [(one, other), (other, one)].into_iter().enumerate() {
+        let shaping = link.impairment.of_side(side).map(|it| shaping(&it));
         let _ = writeln!(
             text,
-            "    <property source_id=\"{from}\" dest_id=\"{to}\" capacity=\"{kbps}\"/>"
+            "    <property source_id=\"{from}\" dest_id=\"{to}\" capacity=\"{kbps}\"{}/>",
+            shaping.unwrap_or_default()
         );
     }
     let carrier = link.carrier.word();
     let _ = writeln!(text, "    <link_type name=\"{carrier}\"/>\n  </link>");
+}
+
+/// The attributes of a property for the delay, in ms, and the loss, as a share of 1. An RSpec has
+/// none for the other impairments.
+fn shaping(impairment: &Impairment) -> String {
+    let mut text = String::new();
+    if let Some(delay) = impairment.delay {
+        let ms = delay.duration().as_nanos() as f64 / 1e6;
+        let _ = write!(text, " latency=\"{ms}\"");
+    }
+    if let Some(loss) = impairment.loss {
+        let share = f64::from(loss.millionths()) / 1e6;
+        let _ = write!(text, " packet_loss=\"{share}\"");
+    }
+    text
 }
 
 fn netmask(interface: &InterfaceReport) -> Ipv4Addr {

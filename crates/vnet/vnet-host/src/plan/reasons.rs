@@ -94,6 +94,7 @@ pub(super) fn changes_of_link(old: &LinkPart, new: &LinkPart) -> Vec<String> {
         let (old, new) = (old.carrier.word(), new.carrier.word());
         changes.push(format!("{old} -> {new}"));
     }
+    changes.extend(change("impairment", old.impairment, new.impairment));
     changes
 }
 
@@ -130,7 +131,13 @@ pub(super) fn link_words(link: &LinkPart) -> String {
     match &link.far {
         Far::Users(_) => format!("{} for each user", link.rate),
         Far::Nic(_) => "a card of the host".to_owned(),
-        Far::Here(_) | Far::Host(_) => format!("{}, {}", link.rate, link.carrier.word()),
+        Far::Here(_) | Far::Host(_) => {
+            let (rate, carrier) = (link.rate, link.carrier.word());
+            match link.impairment {
+                none if none.is_none() => format!("{rate}, {carrier}"),
+                impairment => format!("{rate}, {carrier}, {impairment}"),
+            }
+        }
     }
 }
 

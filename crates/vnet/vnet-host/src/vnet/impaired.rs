@@ -22,12 +22,13 @@ impl Vnet {
         }
     }
 
-    /// The impairments of all links.
+    /// The impairments that operators have put on top of those of the document.
     pub(crate) fn impairments(&self) -> Impairments {
         lock(&self.impairments).clone()
     }
 
-    /// Sets the impairments of a link, or removes them.
+    /// Sets the impairments of a link on top of those of the document: a value that `wanted` does
+    /// not set is that of the document.
     ///
     /// # Errors
     /// There is no such link, or an impairment is invalid.
@@ -35,7 +36,8 @@ impl Vnet {
         self.impair_as(number, |_| wanted)
     }
 
-    /// Sets or removes the impairment of the frames that one end of a link sends.
+    /// Like [`Vnet::impair`], for the frames that one end of a link sends; `None` leaves those of
+    /// the document.
     ///
     /// # Errors
     /// Those of [`Vnet::impair`].
@@ -53,32 +55,28 @@ impl Vnet {
     ) -> Result<()> {
         // Locked until the graph has changed, so that no other change interferes.
         let part = lock(&self.part);
-        if part.links.iter().all(|link| link.number != number) {
-            return Err(Error::NoLink {
-                vnet: self.dir.name(),
-                link: number,
-            });
-        }
-        let is_none = {
+        let link = part.links.iter().find(|link| link.number == number);
+        let link = link.ok_or_else(|| Error::NoLink {
+            vnet: self.dir.name(),
+            link: number,
+        })?;
+        let verb = {
             let mut all = lock(&self.impairments);
-            let wanted = change(all.get(&number).copied().unwrap_or_default());
-            for side in [wanted.there, wanted.back].iter().flatten() {
-                impairment::check(side)?;
-            }
-            if wanted.is_none() {
+            let on_top = change(impairment::of_link(link, &all)).beyond(&link.impairment);
+            impairment::check(&on_top.over(&link.impairment))?;
+            if on_top.is_none() {
                 all.remove(&number)
             } else {
-                all.insert(number, wanted)
+                all.insert(number, on_top)
             };
             impairment::write(&self.dir, &all)?;
-            wanted.is_none()
+            match (on_top.is_none(), link.impairment.is_none()) {
+                (false, _) => "is impaired",
+                (true, true) => "is no longer impaired",
+                (true, false) => "is impaired as its document says",
+            }
         };
         self.plane.become_graph(self.graph(&part)?)?;
-        let verb = if is_none {
-            "is no longer impaired"
-        } else {
-            "is impaired"
-        };
         self.progress.tell(format!("link {number} {verb}"));
         Ok(())
     }

@@ -72,6 +72,7 @@ pub fn whole(vnet: VnetId, document: &Document, layout: &Layout) -> HostPart {
             rate: link.rate,
             near,
             far: Far::Here(far),
+            impairment: link.impairment(),
         })
     });
     HostPart {

@@ -99,7 +99,7 @@ export class Details {
     const form = html("form", { id: "impair", class: "fields" });
     const now = (link.impairment && (link.impairment.there || link.impairment.back)) || {};
     for (const [name, example] of [["delay", "20ms"], ["jitter", "5ms"], ["loss", "1%"],
-      ["duplicate", "1%"], ["reorder", "1%"], ["rate", "1Mbps"]]) {
+      ["duplicate", "1%"], ["reorder", "1%"], ["corrupt", "1%"], ["rate", "1Mbps"]]) {
       form.append(html("label", {}, [name, html("input", { name, placeholder: example,
         autocomplete: "off", value: now[name] ?? "" })]));
     }

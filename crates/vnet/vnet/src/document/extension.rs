@@ -32,13 +32,8 @@ impl Document {
                     ..Node::default()
                 };
                 whole.node.insert(user.clone(), node);
-                whole.link.push(Link {
-                    ends: [&access.node, user].map(|node| End::from(node.clone())),
-                    rate,
-                    delay_max: None,
-                    loss_max: None,
-                    carrier: super::Carrier::default(),
-                });
+                let ends = [&access.node, user].map(|node| End::from(node.clone()));
+                whole.link.push(Link::new(ends, rate));
             }
         }
         whole

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::limits::{INTERFACE_MAX, NAME_MAX};
+use super::{ImpairmentError, Share, Span};
 
 /// Why a document cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -140,6 +141,31 @@ pub enum Fault {
         end: String,
         /// Number of the other link, from 1.
         other: usize,
+    },
+    /// A link has an impossible impairment.
+    #[error("{0}")]
+    Impairment(ImpairmentError),
+    /// No frame passes a link with this impairment unharmed.
+    #[error(
+        "{0} is 100%, so the network can never be ready; give less, or take the link down with \
+         `carina vnet link down`"
+    )]
+    NothingPasses(&'static str),
+    /// The delay of a link exceeds what is possible, or what `delay_max` of the link allows.
+    #[error("delay is {delay}; must be at most {most} (the least of 10s and delay_max)")]
+    Late {
+        /// The delay that the document gives the link.
+        delay: Span,
+        /// The longest possible delay.
+        most: Span,
+    },
+    /// The loss of a link exceeds what `loss_max` of the link allows.
+    #[error("loss is {loss}; must be at most loss_max, which is {most}")]
+    Lossy {
+        /// The loss that the document gives the link.
+        loss: Share,
+        /// The bound that the document gives the link.
+        most: Share,
     },
     /// A node names itself in `apart_from`.
     #[error("a node cannot be apart from itself; leave it out of apart_from")]

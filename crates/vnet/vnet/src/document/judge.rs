@@ -6,11 +6,11 @@ use carina_text::spelling::nearest;
 
 use super::fault::{Fault, Finding, Lines, Place};
 use super::limits::{
-    CPUS_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX, OTHERS_MAX,
-    TEXT_VALUE_MAX,
+    CPUS_MAX, DELAY_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX,
+    OTHERS_MAX, TEXT_VALUE_MAX,
 };
 use super::name::{is_interface, is_name, is_of_kernel};
-use super::{AccessPoint, Attach, Boot, Document, End, Kind, Node, Test};
+use super::{AccessPoint, Attach, Boot, Document, End, Kind, Link, Node, Share, Test};
 
 /// Faults that are listed at most, so that the list fits on a page.
 const FINDINGS_MAX: usize = 20;
@@ -115,6 +115,9 @@ impl Judge<'_> {
         let mut taken: BTreeMap<&End, usize> = BTreeMap::new();
         for (number, link) in self.document.link.iter().enumerate() {
             let place = Place::Link(number);
+            if let Err(fault) = link.check_impairment() {
+                self.find(&place, fault);
+            }
             let [one, other] = &link.ends;
             if one.node == other.node {
                 self.find(&place, Fault::SameNode(one.node.clone()));
@@ -290,6 +293,34 @@ impl Judge<'_> {
                 fault,
             });
         }
+    }
+}
+
+impl Link {
+    /// Checks that probes pass the link with its impairments, and that these keep the bounds of
+    /// the link.
+    ///
+    /// # Errors
+    /// The first impairment that no link can have, or that contradicts a bound.
+    pub fn check_impairment(&self) -> Result<(), Fault> {
+        let both = self.impairment();
+        both.check().map_err(Fault::Impairment)?;
+        for side in [both.there, both.back].into_iter().flatten() {
+            for (what, share) in [("loss", side.loss), ("corrupt", side.corrupt)] {
+                if share == Some(Share::WHOLE) {
+                    return Err(Fault::NothingPasses(what));
+                }
+            }
+            let most = self.delay_max.map_or(DELAY_MAX, |most| most.min(DELAY_MAX));
+            if let Some(delay) = side.delay.filter(|delay| *delay > most) {
+                return Err(Fault::Late { delay, most });
+            }
+            let bound = side.loss.zip(self.loss_max);
+            if let Some((loss, most)) = bound.filter(|(loss, most)| loss > most) {
+                return Err(Fault::Lossy { loss, most });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Upper limits of a document.
 
+use super::Span;
+
 /// Largest length of a document's text, in bytes.
 pub const TEXT_MAX: usize = 4 << 20;
 /// Deepest nesting of elements, tables and lists in a document.
@@ -18,6 +20,8 @@ pub const INTERFACE_MAX: usize = 15;
 pub const TEXT_VALUE_MAX: usize = 256;
 /// Largest number of entries in a list of locations, labels or users, or in `apart_from`.
 pub const LIST_MAX: usize = 256;
+/// Longest delay of a link, so that probes pass it in time.
+pub const DELAY_MAX: Span = Span::SECONDS_10;
 /// Largest number of processors of a node.
 pub const CPUS_MAX: u32 = 256;
 /// Range of a node's memory, MiB. A kernel does not boot with less; the upper bound is 1 TiB.

@@ -76,6 +76,11 @@ impl Rate {
 }
 
 impl Span {
+    /// No time.
+    pub const ZERO: Span = Span(Duration::ZERO);
+    /// Ten seconds.
+    pub(super) const SECONDS_10: Span = Span(Duration::from_secs(10));
+
     /// The time span as a duration.
     #[must_use]
     pub fn duration(self) -> Duration {
@@ -90,6 +95,17 @@ impl From<Duration> for Span {
 }
 
 impl Share {
+    /// Nothing: 0 %.
+    pub const ZERO: Share = Share(0);
+    /// All: 100 %.
+    pub const WHOLE: Share = Share(1_000_000);
+
+    /// A share of `millionths` of the whole; `None` if that is more than the whole.
+    #[must_use]
+    pub fn from_millionths(millionths: u32) -> Option<Share> {
+        (millionths <= 1_000_000).then_some(Share(millionths))
+    }
+
     /// The share in millionths, 0 to 1,000,000.
     #[must_use]
     pub fn millionths(self) -> u32 {

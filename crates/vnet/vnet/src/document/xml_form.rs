@@ -134,8 +134,21 @@ fn node(part: &Element, keys: &[&str]) -> Result<Node, DocumentError> {
     Ok(node)
 }
 
+const LINK: &[&str] = &[
+    "rate",
+    "delay-max",
+    "loss-max",
+    "as",
+    "delay",
+    "jitter",
+    "loss",
+    "duplicate",
+    "reorder",
+    "corrupt",
+];
+
 fn link(part: &Element) -> Result<Link, DocumentError> {
-    part.has_only(&["rate", "delay-max", "loss-max", "as"], &["end"])?;
+    part.has_only(LINK, &["end"])?;
     let end = |child: &Element| {
         child.has_only(&["node", "interface"], &[])?;
         Ok(End {
@@ -152,11 +165,16 @@ fn link(part: &Element) -> Result<Link, DocumentError> {
         wrong(part.line, message)
     })?;
     Ok(Link {
-        ends,
-        rate: part.need_read("rate")?,
         delay_max: part.read("delay-max")?,
         loss_max: part.read("loss-max")?,
         carrier: part.word("as")?.unwrap_or_default(),
+        delay: part.read("delay")?,
+        jitter: part.read("jitter")?,
+        loss: part.read("loss")?,
+        duplicate: part.read("duplicate")?,
+        reorder: part.read("reorder")?,
+        corrupt: part.read("corrupt")?,
+        ..Link::new(ends, part.need_read("rate")?)
     })
 }
 

@@ -9,7 +9,7 @@ use crate::document::limits::{
     CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX,
     OTHERS_MAX, TEXT_VALUE_MAX,
 };
-use crate::document::{is_interface, is_name, is_of_kernel};
+use crate::document::{ImpairmentError, is_interface, is_name, is_of_kernel};
 
 /// Why a part of a network is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +79,14 @@ pub enum PartError {
         end: String,
         /// Number of the link that the interface names.
         link: u32,
+    },
+    /// A link has an impossible impairment.
+    #[error("link {link}: {error}")]
+    Impairment {
+        /// Number of the link.
+        link: u32,
+        /// Which impairment is impossible, and why.
+        error: ImpairmentError,
     },
     /// A number of a node is out of range.
     #[error("node {node}: {what} {value}: must be {least} to {most}")]
@@ -280,6 +288,10 @@ fn check_addresses(end: &EndPart, interface: &InterfacePart) -> Result<(), PartE
 
 /// Checks a link, and removes its ends from `left`, the interfaces that no link has claimed yet.
 fn check_link(link: &LinkPart, left: &mut BTreeMap<EndPart, u32>) -> Result<(), PartError> {
+    if let Err(error) = link.impairment.check() {
+        let link = link.number;
+        return Err(PartError::Impairment { link, error });
+    }
     match &link.far {
         Far::Host(far) => name("host", &far.host)?,
         Far::Nic(nic) => {

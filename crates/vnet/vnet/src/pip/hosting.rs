@@ -32,6 +32,10 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: 
                 carrier: link.carrier,
                 rate: link.rate,
                 near: near.clone(),
+                impairment: match far {
+                    Far::Here(_) => link.impairment,
+                    _ => link.impairment.at_end(side),
+                },
                 far,
             }));
             if is_whole {

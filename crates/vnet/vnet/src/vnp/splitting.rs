@@ -249,6 +249,7 @@ impl Split<'_> {
             rate: link.rate,
             delay_max_us: slack.map(|slack| (delay + slack).as_micros()),
             ends,
+            impairment: link.impairment(),
         };
         let mut pieces = Vec::new();
         let mut at = from;

@@ -24,14 +24,16 @@ pub(crate) struct ImpairArgs {
     /// Link to impair: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     /// [default: show all impaired links]
     link: Option<String>,
-    /// Impairments, such as delay=20ms, jitter=2ms, loss=1%, duplicate=1%, reorder=1% or
-    /// rate=1Mbps; an impairment of the link that is not named here is removed
+    /// Impairments, such as delay=20ms, jitter=2ms, loss=1%, duplicate=1%,
+    /// reorder=1%, corrupt=1% or rate=1Mbps; one that is not named here is that of the document, if
+    /// any
     #[arg(value_name = "WORD=VALUE", value_parser = Word::read, conflicts_with = "clear")]
     words: Vec<Word>,
     /// Impair only the frames that the named end sends [default: both directions]
     #[arg(long, requires = "link")]
     one_way: bool,
-    /// Remove the impairments of the link (with --one-way, those in one direction)
+    /// Return to the impairments that the document gives the link, if any (with --one-way, in one
+    /// direction)
     #[arg(long, requires = "link")]
     clear: bool,
     /// Name of the link's network [default: the only one]
@@ -56,6 +58,7 @@ impl Word {
             "loss" => put(&mut read.loss, value),
             "duplicate" => put(&mut read.duplicate, value),
             "reorder" => put(&mut read.reorder, value),
+            "corrupt" => put(&mut read.corrupt, value),
             "rate" => put(&mut read.rate, value),
             _ => Err(wrong()),
         }?;
@@ -69,8 +72,8 @@ fn put<T: FromStr<Err: Display>>(place: &mut Option<T>, value: &str) -> Result<(
     Ok(())
 }
 
-const IMPAIRMENT: &str =
-    "WORD=VALUE is expected; words are delay, jitter, loss, duplicate, reorder, rate";
+const IMPAIRMENT: &str = "WORD=VALUE is expected; words are delay, jitter, loss, duplicate, reorder, corrupt, \
+                          rate";
 
 /// Impairs a link, or shows the impaired links.
 ///
@@ -128,6 +131,7 @@ fn together(words: &[Word]) -> Impairment {
         all.loss = word.loss.or(all.loss);
         all.duplicate = word.duplicate.or(all.duplicate);
         all.reorder = word.reorder.or(all.reorder);
+        all.corrupt = word.corrupt.or(all.corrupt);
         all.rate = word.rate.or(all.rate);
     }
     all

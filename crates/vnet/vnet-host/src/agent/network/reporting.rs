@@ -4,7 +4,7 @@ use carina_frame_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, HostStatus};
 
 use super::{Network, Outcome};
-use crate::impairment::dropped_by;
+use crate::impairment::{dropped_by, of_link};
 use crate::names::{impair_app, rate_app};
 use crate::second_ports::is_port_app;
 use carina_vnet::impairment::{Impairments, LinkImpairment};
@@ -68,7 +68,7 @@ impl Network {
         };
         let mut links = links_of(&record.part, &status, passed);
         if let Some(vnet) = vnet {
-            note_impairments(&mut links, &vnet.impairments(), &counters);
+            note_impairments(&mut links, &record.part, &vnet.impairments(), &counters);
         }
         VnetReport {
             name: self.dir.name(),
@@ -137,10 +137,16 @@ fn links_of(
 }
 
 /// Adds to each link its impairments and the frames that they have dropped.
-fn note_impairments(links: &mut [LinkReport], all: &Impairments, counters: &[Reading]) {
-    for link in links {
-        if let Some(impaired) = all.get(&link.number) {
-            link.impairment = *impaired;
+fn note_impairments(
+    links: &mut [LinkReport],
+    part: &HostPart,
+    all: &Impairments,
+    counters: &[Reading],
+) {
+    // The reports of links are in the order of the part.
+    for (link, made) in links.iter_mut().zip(&part.links) {
+        link.impairment = of_link(made, all);
+        if !link.impairment.is_none() {
             for (side, passed) in link.passed.iter_mut().enumerate() {
                 passed.lost = dropped_by(counters, &impair_app(link.number, side));
             }
