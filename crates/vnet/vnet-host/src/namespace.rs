@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 
 use carina_namespaces::{NamespaceAccess, namespace_file};
+use carina_vnet_images::absent_is_done;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Attempt, Error, Result};
@@ -37,10 +38,7 @@ pub(crate) fn within<T: Send>(
 /// does not have is skipped.
 pub(crate) fn set(setting: &str, value: &str) -> Result<()> {
     let path = format!("/proc/sys/net/{setting}");
-    match std::fs::write(&path, value) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        written => written.attempt(format!("writing {path}")),
-    }
+    absent_is_done(std::fs::write(&path, value)).attempt(format!("writing {path}"))
 }
 
 /// Creates a namespace, unless it is in `existing`.

@@ -8,10 +8,11 @@ use std::time::Duration;
 use carina_sys::lock_file;
 
 use crate::error::{Attempt, ImageError, Result};
-use crate::{ImageStore, StoredImage, entries, is_gone};
+use crate::{ImageStore, StoredImage, absent_is_done, entries};
 
 fn remove_file(path: &Path) -> Result<()> {
-    is_gone(fs::remove_file(path), path)
+    let removed = absent_is_done(fs::remove_file(path));
+    removed.attempt(format!("removing {}", path.display()))
 }
 
 impl ImageStore {

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod absent;
 mod adding;
 mod error;
 mod leftovers;
@@ -22,13 +23,14 @@ mod seed;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use carina_vnet::document::is_name;
 use carina_vnet::host_part::VnetId;
 use serde::{Deserialize, Serialize};
 
+pub use self::absent::absent_is_done;
 pub use self::adding::NewImage;
 pub use self::error::ImageError;
 use self::error::{Attempt, Result};
@@ -204,15 +206,8 @@ impl ImageStore {
     /// Something cannot be removed.
     pub fn remove_network(&self, vnet: VnetId) -> Result<()> {
         let directory = self.of_network(vnet);
-        is_gone(fs::remove_dir_all(&directory), &directory)
-    }
-}
-
-/// Counts a file or directory that did not exist as removed.
-fn is_gone(removed: io::Result<()>, path: &Path) -> Result<()> {
-    match removed {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed.attempt(format!("removing {}", path.display())),
+        let removed = absent_is_done(fs::remove_dir_all(&directory));
+        removed.attempt(format!("removing {}", directory.display()))
     }
 }
 
