@@ -49,7 +49,8 @@ impl SshKeys {
     ///
     /// `ssh-keygen` is missing or fails, or the directory cannot be written.
     pub fn generate(run_dir: &Path) -> Result<SshKeys> {
-        let place = run_dir.join(format!("keys.{}", std::process::id()));
+        remove_leftovers(run_dir)?;
+        let place = run_dir.join(format!("{PLACE}{}", std::process::id()));
         let mut builder = DirBuilder::new();
         let made = builder.mode(0o700).recursive(true).create(&place);
         made.context("create", &place)?;
@@ -120,6 +121,30 @@ impl Machine {
     }
 }
 
+/// Removes the keys of commands that were killed before they had removed them. Keys of this process
+/// id are of an earlier process with this id.
+fn remove_leftovers(run_dir: &Path) -> Result<()> {
+    let entries = match fs::read_dir(run_dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.context("read", run_dir)?,
+    };
+    for entry in entries {
+        let path = entry.context("read", run_dir)?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let pid = name.and_then(|name| name.strip_prefix(PLACE)?.parse::<u32>().ok());
+        let is_dead =
+            |pid: u32| pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists();
+        if pid.is_some_and(is_dead) {
+            match fs::remove_dir_all(&path) {
+                // Another command has removed it.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                removed => removed.context("remove", &path)?,
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The name of a guest in its file of known hosts.
 pub fn host_key_alias(name: &str) -> String {
     format!("carina.{name}")
@@ -143,6 +168,9 @@ pub fn await_listener(port: u16, log: &str) -> String {
          n=$((n + 1)); [ $n -le 600 ] || {{ tail -n 5 {log} >&2; exit 1; }}; sleep 0.1; done"
     )
 }
+
+/// Name of a directory with new keys, without the process id of the command at its end.
+const PLACE: &str = "keys.";
 
 /// Suffixes of the host's files.
 const KEY: &str = "ssh.key";
@@ -171,3 +199,30 @@ PermitUserEnvironment yes
 SetEnv PATH=/bin:/sbin:/usr/bin:/usr/sbin
 Subsystem sftp internal-sftp
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_killed_commands_are_removed_and_no_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let make = |name: String| {
+            let path = directory.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join("user"), "secret").unwrap();
+            path
+        };
+        // No process has this id: it is above the greatest one that Linux gives.
+        let dead = make(format!("{PLACE}4194305"));
+        let own = make(format!("{PLACE}{}", std::process::id()));
+        let alive = make(format!("{PLACE}1"));
+        let other = make("keys.of.a.user".to_owned());
+        remove_leftovers(directory.path()).unwrap();
+        assert_eq!(
+            [&dead, &own, &alive, &other].map(|path| path.exists()),
+            [false, false, true, true]
+        );
+        remove_leftovers(&directory.path().join("none")).unwrap();
+    }
+}
