@@ -10,6 +10,7 @@ use carina_dataplane::Event;
 use crate::core::Core;
 use crate::ipcp_kinds::{self, Opened};
 use crate::ipcps::Ipcp;
+use crate::layers::{Layer, check_doors, layers};
 use crate::membership::Membership;
 use crate::vm_port::VmPort;
 
@@ -63,6 +64,8 @@ impl Core {
             opened,
         } = new;
         self.ipcps.check_name_unused(&name)?;
+        let layer = Layer::of_shim(&name, dif.clone());
+        check_doors(&layer, &layers(&self.ipcps))?;
         let id = self.ipcps.unused_id()?;
         if opened.kind != IpcpType::Loopback {
             let below = self.below(member.as_ref());

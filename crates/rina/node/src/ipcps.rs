@@ -91,6 +91,16 @@ pub enum IpcpError {
     TooMany,
     #[error("this system is in no DIF {dif}; it is in: {}", list(known))]
     UnknownDif { dif: DifName, known: Vec<DifName> },
+    #[error(
+        "{other} would share DIF {dif} with VM {vm}, and reach what the rules of `internet` allow \
+         {vm} alone; give each a DIF of its own (a VM's is hv.NAME by default), or {vm} no \
+         `internet`"
+    )]
+    SharedDoor {
+        vm: String,
+        other: String,
+        dif: DifName,
+    },
 }
 
 fn list(difs: &[DifName]) -> String {
@@ -109,6 +119,7 @@ impl From<IpcpError> for ErrorBody {
             IpcpError::NameInUse(_) => ErrorCode::DuplicateName,
             IpcpError::TooMany => ErrorCode::LimitReached,
             IpcpError::UnknownDif { .. } => ErrorCode::NotFound,
+            IpcpError::SharedDoor { .. } => ErrorCode::Conflict,
         };
         ErrorBody::new(code, error.to_string())
     }

@@ -1,5 +1,6 @@
 //! The DIFs of this system, and which of them run over which.
 
+use carina_api::control::VmCreate;
 use carina_api::{DifName, ErrorBody, ErrorCode, LocalName};
 
 use crate::ipcps::{Ipcp, IpcpError, Ipcps};
@@ -13,6 +14,8 @@ pub(crate) struct Layer {
     pub dif: DifName,
     /// Names of the N-1 DIFs of a member of a normal DIF; `None` for a shim.
     pub over: Option<Vec<DifName>>,
+    /// Whether the IPCP leads to a VM with a door to the network of this host (`internet`).
+    pub has_door: bool,
 }
 
 impl Layer {
@@ -22,6 +25,15 @@ impl Layer {
             ipcp: ipcp.to_string(),
             dif,
             over: None,
+            has_door: false,
+        }
+    }
+
+    /// The layer of a VM port in this DIF.
+    pub(crate) fn of_vm(create: &VmCreate, dif: DifName) -> Layer {
+        Layer {
+            has_door: !create.internet.is_empty(),
+            ..Layer::of_shim(&create.name, dif)
         }
     }
 
@@ -31,15 +43,40 @@ impl Layer {
             ipcp,
             dif: spec.name.clone(),
             over: Some(spec.over.clone()),
+            has_door: false,
         }
     }
 
-    fn of(ipcp: &Ipcp) -> Layer {
-        match &ipcp.member {
-            Some(member) => Layer::of_member(ipcp.name.to_string(), &member.made_from),
-            None => Layer::of_shim(&ipcp.name, ipcp.dif.clone()),
+    pub(crate) fn of(ipcp: &Ipcp) -> Layer {
+        match (&ipcp.member, &ipcp.vm) {
+            (Some(member), _) => Layer::of_member(ipcp.name.to_string(), &member.made_from),
+            (None, Some(vm)) => Layer::of_vm(&vm.create, ipcp.dif.clone()),
+            (None, None) => Layer::of_shim(&ipcp.name, ipcp.dif.clone()),
         }
     }
+}
+
+/// Checks that the DIF of a VM with a door has no other IPCP of this system: the door is a name in
+/// the DIF, which every system of the DIF reaches.
+///
+/// # Errors
+/// [`IpcpError::SharedDoor`].
+pub(crate) fn check_doors(new: &Layer, layers: &[Layer]) -> Result<(), IpcpError> {
+    let others = layers.iter().filter(|other| other.dif == new.dif);
+    let door = |vm: &Layer, other: &Layer| IpcpError::SharedDoor {
+        vm: vm.ipcp.clone(),
+        other: other.ipcp.clone(),
+        dif: new.dif.clone(),
+    };
+    for other in others {
+        if new.has_door {
+            return Err(door(new, other));
+        }
+        if other.has_door {
+            return Err(door(other, new));
+        }
+    }
+    Ok(())
 }
 
 /// The layers of all existing IPCPs.

@@ -10,6 +10,7 @@ use carina_sys::{Interest, monotonic_ns};
 use crate::core::{Core, Token};
 use crate::ipcp_handlers::NewIpcp;
 use crate::ipcp_kinds::open_device;
+use crate::layers::{Layer, check_doors, layers};
 use crate::vm_port::{
     VmPort, check_socket, default_dif, internet_info, internet_of, open_port, qemu_args,
     region_bytes,
@@ -35,6 +36,8 @@ impl Core {
             .clone()
             .or_else(|| default_dif(&name))
             .ok_or_else(|| bad(format!("VM {name}: the name is too long for its DIF's")))?;
+        let layer = Layer::of_vm(&create, dif.clone());
+        check_doors(&layer, &layers(&self.ipcps))?;
         let vm_dir = self.run_dir_lock.dir().vm_dir();
         let internet = internet_of(&create, &dif);
         let internet = internet.map_err(|error| bad(format!("VM {name}: internet: {error}")))?;

@@ -216,6 +216,19 @@ fn what_a_start_would_refuse_is_refused_before() {
             "line 1: VM v: internet: rule \"http://a/\": \"//a/\" is neither a port",
         ),
         (
+            "[[vm]]\nname = \"v\"\ndif = \"d\"\ninternet = [\"a:80\"]\n\
+             [[vm]]\nname = \"w\"\ndif = \"d\"\n"
+                .to_owned(),
+            "line 5: w would share DIF d with VM v, and reach what the rules of `internet` allow v",
+        ),
+        (
+            format!(
+                "{}[[vm]]\nname = \"v\"\ndif = \"d\"\ninternet = [\"*\"]\n",
+                udp("a", "")
+            ),
+            "line 6: a would share DIF d with VM v",
+        ),
+        (
             format!(
                 "[node]\nname = \"h\"\n{}[[dif]]\nname = \"n\"\nrole = \"create\"\nover = [\"d\"]\n\
                  config = {{ max_pdu = 1453 }}\n",

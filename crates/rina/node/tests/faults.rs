@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
 use carina_api::ipc::Mode;
-use carina_api::{ErrorCode, FlowSpec, LocalName};
+use carina_api::{DifName, ErrorCode, FlowSpec, LocalName};
 use carina_node::{Config, Node, NodeError};
 use carina_sys::send_with_fds;
 
@@ -198,6 +198,48 @@ fn vm_whose_qemu_is_gone_leaves_nothing_after_a_restart() {
     house.node = Some(start(&house.scratch, ""));
     assert_eq!(std::fs::read_dir(house.dir().vm_dir()).unwrap().count(), 0);
     assert!(house.control().vms().unwrap().is_empty());
+}
+
+#[test]
+fn door_of_a_vm_is_not_shared_with_another() {
+    let house = House::new("doors", "");
+    let control = house.control();
+    let vm = |name: &str, dif: &str, internet: &[&str]| {
+        let create = VmCreate {
+            name: LocalName::new(name).unwrap(),
+            region_bytes: Some(65536),
+            dif: Some(DifName::new(dif).unwrap()),
+            vmpi: None,
+            socket: None,
+            internet: internet.iter().map(ToString::to_string).collect(),
+        };
+        control
+            .create_vm(&create)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
+    vm("a", "d", &["www.example.com:80"]).unwrap();
+    let error = vm("b", "d", &[]).unwrap_err();
+    assert!(error.contains("b would share DIF d with VM a"), "{error}");
+    assert!(error.contains("give each a DIF of its own"), "{error}");
+    vm("c", "e", &[]).unwrap();
+    let error = vm("f", "e", &["*"]).unwrap_err();
+    assert!(error.contains("c would share DIF e with VM f"), "{error}");
+    let name = LocalName::new("u").unwrap();
+    let dif = DifName::new("d").unwrap();
+    let udp = IpcpCreate::new(name, IpcpType::Udp, dif);
+    let error = control.create_ipcp(&udp).unwrap_err().to_string();
+    assert!(error.contains("u would share DIF d with VM a"), "{error}");
+    // What was refused has left nothing, and VMs without doors may share a DIF.
+    vm("b", "e", &[]).unwrap();
+    let mut names: Vec<_> = control
+        .vms()
+        .unwrap()
+        .into_iter()
+        .map(|vm| vm.name.to_string())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["a", "b", "c"]);
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Plan {
             };
             world.push(match spec {
                 Some(spec) => Layer::of_member(ipcp.name.to_string(), spec),
-                None => Layer::of_shim(&ipcp.name, ipcp.dif.clone()),
+                None => Layer::of(ipcp),
             });
         }
         let mut world = World {

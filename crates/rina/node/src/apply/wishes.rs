@@ -11,7 +11,7 @@ use toml::Spanned;
 use crate::config::{Config, ConfigError, LOOPBACK, on_line};
 use crate::ipcp_kinds::{self, expected_capacity};
 use crate::ipcps::{IPCPS_MAX, IpcpError};
-use crate::layers::{Layer, check_below};
+use crate::layers::{Layer, check_below, check_doors};
 use crate::member_spec::{MemberSpec, app_name, load_auth, wire_dialect};
 use crate::members::{bad_request, check_rules, ipcp_name};
 use crate::rules::Rules;
@@ -135,10 +135,18 @@ impl World {
         self.layers.iter().all(|layer| layer.ipcp != name)
     }
 
+    fn check_name(&self, name: &LocalName) -> Result<(), IpcpError> {
+        match self.is_free(name.as_str()) {
+            true => Ok(()),
+            false => Err(IpcpError::NameInUse(name.clone())),
+        }
+    }
+
     fn add_layer(&mut self, layer: Layer) -> Result<(), ErrorBody> {
         if self.layers.len() >= IPCPS_MAX {
             return Err(IpcpError::TooMany.into());
         }
+        check_doors(&layer, &self.layers)?;
         self.layers.push(layer);
         Ok(())
     }
@@ -149,7 +157,10 @@ impl World {
             let what = format!("VM {}: the name is too long for its DIF's", create.name);
             ErrorBody::new(ErrorCode::BadRequest, what)
         })?;
-        self.add_shim(&create.name, dif, SduCapacity::ANY)
+        self.check_name(&create.name)?;
+        self.add_layer(Layer::of_vm(create, dif.clone()))?;
+        self.add_capacity(dif, SduCapacity::ANY);
+        Ok(())
     }
 
     fn add_shim(
@@ -158,9 +169,7 @@ impl World {
         dif: DifName,
         capacity: SduCapacity,
     ) -> Result<(), ErrorBody> {
-        if !self.is_free(name.as_str()) {
-            return Err(IpcpError::NameInUse(name.clone()).into());
-        }
+        self.check_name(name)?;
         self.add_layer(Layer::of_shim(name, dif.clone()))?;
         self.add_capacity(dif, capacity);
         Ok(())
