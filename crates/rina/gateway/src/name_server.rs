@@ -111,7 +111,7 @@ impl NameService {
             match self.udp.recv_from(&mut self.buffer) {
                 Ok((bytes, from)) => {
                     let message = self.buffer[..bytes].to_vec();
-                    if let Some(answer) = self.answer(&message, now)
+                    if let Some(answer) = self.answer(&message, Query::answer_datagram, now)
                         && let Err(error) = self.udp.send_to(&answer, from)
                     {
                         self.refusals
@@ -125,8 +125,14 @@ impl NameService {
         }
     }
 
-    /// Returns the response to a message; `None` if the server must drop the message.
-    fn answer(&mut self, message: &[u8], now: Instant) -> Option<Vec<u8>> {
+    /// Returns the response to a message, in the form for UDP or TCP; `None` if the server must drop
+    /// the message.
+    fn answer(
+        &mut self,
+        message: &[u8],
+        form: fn(&Query, &Records) -> Vec<u8>,
+        now: Instant,
+    ) -> Option<Vec<u8>> {
         let query = match Query::read(message) {
             Ok(query) => query,
             Err(QueryError::NoQuery) => {
@@ -148,7 +154,7 @@ impl NameService {
             self.refusals.note(&error, now);
             Records::Failed
         });
-        Some(query.answer(&records))
+        Some(form(&query, &records))
     }
 
     /// Asks the node for the registered names, unless the last answer is recent.
@@ -220,7 +226,7 @@ impl NameService {
             };
             let message = message.to_vec();
             connection.input.drain(..2 + length);
-            let Some(answer) = self.answer(&message, now) else {
+            let Some(answer) = self.answer(&message, Query::answer, now) else {
                 return;
             };
             let framed = [&(answer.len() as u16).to_be_bytes()[..], &answer].concat();

@@ -138,6 +138,30 @@ fn destinations_outside_the_rules_are_refused_and_counted() {
     assert_eq!(way.counters.connected.load(Ordering::Relaxed), 0);
 }
 
+/// A server on all addresses of this host, among them one that is not of the loopback.
+#[test]
+fn rules_of_networks_do_not_lead_to_this_host() {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    let own = socket
+        .connect("192.0.2.77:9")
+        .and_then(|()| socket.local_addr());
+    let Ok(own) = own.map(|address| address.ip()) else {
+        return println!("SKIP: this host has no address but those of the loopback");
+    };
+    let server = TcpListener::bind((own, 0)).unwrap();
+    let at = server.local_addr().unwrap();
+    let way = Way::new(&["*".to_owned(), "0.0.0.0/0".to_owned(), format!("{own}:1")]);
+    let answer = way.ask(&format!("GET http://{at}/ HTTP/1.1\r\n\r\n"));
+    assert!(answer.starts_with("HTTP/1.1 403 Forbidden: "), "{answer}");
+    assert!(answer.contains("leads to the host of the VM"), "{answer}");
+    assert_eq!(way.counters.outside_rules.load(Ordering::Relaxed), 1);
+    let way = Way::new(&[at.to_string()]);
+    let mut program = way.open(&format!("CONNECT {at} HTTP/1.1\r\n\r\n"));
+    let mut answer = [0; 12];
+    program.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+}
+
 #[test]
 fn bad_requests_and_dead_servers_have_answers_of_their_own() {
     let closed = TcpListener::bind("127.0.0.1:0")

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
-use carina_gateway::{Endpoint, Expose, Protocol, Proxy};
+use carina_gateway::{Connect, Endpoint, Expose, Protocol, Proxy};
 use carina_wrap::name_table::{NameTable, address_v4};
 
 use crate::support::{House, Running, app, echo, eventually, tcp_server};
@@ -91,6 +91,105 @@ fn address_of_a_name_leads_to_the_name() {
     let of_name = address_v4(number.unwrap()).to_string();
     assert_eq!(socks(&address, &of_name, 7).1, 0);
     assert_eq!(socks(&address, "198.18.99.99", 7).1, 2);
+}
+
+#[test]
+fn rule_that_leads_to_the_proxy_itself_ends() {
+    let house = House::new("");
+    let (address, _passing) = proxy(&house, Protocol::Http, |proxy| proxy.pass = true);
+    for to in [address.clone(), address.replace("127.0.0.1", "0.0.0.0")] {
+        let answer = http(&address, &format!("CONNECT {to} HTTP/1.1\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        assert!(answer.contains("is this proxy itself"), "{answer}");
+    }
+    // By a flow: each client adds one connection, and the end of the client ends all.
+    let (address, _proxy) = proxy(&house, Protocol::Http, |proxy| {
+        proxy.rules = vec!["* -> dif as proxy.host".parse().unwrap()];
+    });
+    let _exposed = expose(&house, "proxy.host", address.parse().unwrap());
+    let answer = http(&address, "GET http://any.example/ HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    let mut client = TcpStream::connect(&address).unwrap();
+    for _ in 0..10 {
+        client
+            .write_all(b"CONNECT any.example:80 HTTP/1.1\r\n\r\n")
+            .unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+    }
+    assert_eq!(
+        house.control().flows().unwrap().len(),
+        10,
+        "one for each client"
+    );
+    drop(client);
+    eventually("no flow is left", || {
+        house.control().flows().unwrap().is_empty()
+    });
+}
+
+/// Whether the kernel will probe a silent peer, for each TCP connection from or to a port.
+fn probed(port: u16) -> Vec<bool> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows = table
+        .lines()
+        .skip(1)
+        .map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let ends = format!(":{port:04X}");
+    let is_of_port = |row: &Vec<&str>| {
+        let is_established = row[3] == "01";
+        is_established && (row[1].ends_with(&ends) || row[2].ends_with(&ends))
+    };
+    // The test has the other end of each connection, which has no timer.
+    rows.filter(is_of_port)
+        .map(|row| row[5].starts_with("02:"))
+        .collect()
+}
+
+#[test]
+fn silent_peers_of_a_proxy_are_probed() {
+    let house = House::new("");
+    let server = tcp_server(|mut connection| {
+        let mut byte = [0];
+        while connection.read_exact(&mut byte).is_ok() {
+            connection.write_all(&byte).unwrap();
+        }
+    });
+    let (address, _proxy) = proxy(&house, Protocol::Socks5, |proxy| proxy.pass = true);
+    let (mut client, code) = socks(&address, "127.0.0.1", server.port());
+    assert_eq!(code, 0);
+    client.write_all(b"x").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    let listening = address.parse::<SocketAddr>().unwrap();
+    for port in [listening.port(), server.port()] {
+        eventually("one end of two has the timer of keep-alive", || {
+            let mut ends = probed(port);
+            ends.sort_unstable();
+            ends == [false, true]
+        });
+    }
+    // A server that is exposed, and a client of its flow.
+    let _exposed = expose(&house, "echo.vm:7", server);
+    let listen = Endpoint::Tcp("127.0.0.1:0".to_owned());
+    let (at, _connector) = house.connect(Connect::new(app("echo.vm:7"), listen));
+    let mut client = TcpStream::connect(&at).unwrap();
+    client.write_all(b"x").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    let port = at.parse::<SocketAddr>().unwrap().port();
+    eventually("the accepted end has the timer", || {
+        probed(port).contains(&true)
+    });
+    eventually("the connected end has the timer", || {
+        probed(server.port())
+            .iter()
+            .filter(|probed| **probed)
+            .count()
+            == 2
+    });
 }
 
 #[test]

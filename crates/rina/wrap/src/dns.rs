@@ -16,12 +16,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct Query {
     id: u16,
     asks_recursion: bool,
-    has_edns: bool,
+    edns: Option<Edns>,
     /// The question as it was sent: its name, type and class.
     question: Vec<u8>,
     /// The name in lower case, without a dot at its end.
     name: String,
     kind: u16,
+}
+
+/// What a client says of itself by EDNS (RFC 6891).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Edns {
+    /// Bytes of the longest response that it takes over UDP.
+    bytes_max: u16,
+    version: u8,
 }
 
 /// Why a message has no question to answer.
@@ -83,16 +91,24 @@ impl Query {
         if ![CLASS_IN, CLASS_ANY].contains(&class) {
             return Err(wrong(REFUSED));
         }
-        let has_edns = number(10) == 1;
-        if has_edns && !is_edns(rest) || !has_edns && !rest.is_empty() {
-            return Err(wrong(FORMAT_ERROR));
+        let edns = match number(10) {
+            0 if rest.is_empty() => None,
+            1 => Some(Edns::read(rest).ok_or_else(|| wrong(FORMAT_ERROR))?),
+            _ => return Err(wrong(FORMAT_ERROR)),
+        };
+        let question = &message[HEADER_BYTES..message.len() - rest.len()];
+        if edns.is_some_and(|edns| edns.version != EDNS_VERSION) {
+            let flags = RESPONSE | flags & RECURSION_DESIRED;
+            let mut answer = response_header(id, flags, [1, 0, 0, 1]);
+            answer.extend_from_slice(question);
+            answer.extend_from_slice(&edns_record(BAD_VERSION));
+            return Err(QueryError::Wrong(answer));
         }
-        let end = message.len() - rest.len();
         Ok(Query {
             id,
             asks_recursion,
-            has_edns,
-            question: message[HEADER_BYTES..end].to_vec(),
+            edns,
+            question: question.to_vec(),
             name,
             kind: u16::from_be_bytes([*kind_high, *kind_low]),
         })
@@ -122,16 +138,33 @@ impl Query {
         (count == 32).then(|| Ipv6Addr::from(value).into())
     }
 
+    /// The response over UDP. One that is longer than the client takes, which is 512 bytes without
+    /// EDNS, has no records: the client asks again over TCP.
+    pub fn answer_datagram(&self, records: &Records) -> Vec<u8> {
+        let bytes_max = self
+            .edns
+            .map_or(0, |edns| edns.bytes_max)
+            .max(DATAGRAM_BYTES);
+        let response = self.answer(records);
+        if response.len() <= bytes_max.into() {
+            return response;
+        }
+        self.response(records, Vec::new(), TRUNCATED)
+    }
+
     /// Makes the response with these records. It is at most [`RESPONSE_BYTES_MAX`] bytes long.
     pub fn answer(&self, records: &Records) -> Vec<u8> {
+        self.response(records, self.answers(records), 0)
+    }
+
+    fn response(&self, records: &Records, answers: Vec<(u16, Vec<u8>)>, bits: u16) -> Vec<u8> {
         let code = match records {
             Records::Addresses(_) | Records::Name(_) => NO_ERROR,
             Records::NoSuchName => NO_SUCH_NAME,
             Records::OtherDomain => REFUSED,
             Records::Failed => SERVER_FAILURE,
         };
-        let answers = self.answers(records);
-        let mut flags = RESPONSE | code;
+        let mut flags = RESPONSE | code | bits;
         if self.asks_recursion {
             // Recursion is available: a client that relies on it must not look elsewhere.
             flags |= RECURSION_DESIRED | RECURSION_AVAILABLE;
@@ -139,11 +172,8 @@ impl Query {
         if !matches!(records, Records::OtherDomain | Records::Failed) {
             flags |= AUTHORITATIVE;
         }
-        let counts = [1, answers.len() as u16, 0, u16::from(self.has_edns)];
-        let mut response = Vec::with_capacity(RESPONSE_BYTES_MAX);
-        for number in [self.id, flags].into_iter().chain(counts) {
-            response.extend_from_slice(&number.to_be_bytes());
-        }
+        let counts = [1, answers.len() as u16, 0, self.edns.is_some().into()];
+        let mut response = response_header(self.id, flags, counts);
         response.extend_from_slice(&self.question);
         for (kind, data) in answers {
             // The owner is the name of the question.
@@ -154,11 +184,8 @@ impl Query {
             response.extend_from_slice(&(data.len() as u16).to_be_bytes());
             response.extend_from_slice(&data);
         }
-        if self.has_edns {
-            response.push(0);
-            response.extend_from_slice(&EDNS.to_be_bytes());
-            response.extend_from_slice(&EDNS_BYTES.to_be_bytes());
-            response.extend_from_slice(&[0; 6]);
+        if self.edns.is_some() {
+            response.extend_from_slice(&edns_record(0));
         }
         response
     }
@@ -227,27 +254,34 @@ fn written_name(name: &str) -> Option<Vec<u8>> {
     (bytes.len() <= NAME_BYTES_MAX + 2).then_some(bytes)
 }
 
-/// Whether the additional record is that of EDNS (RFC 6891 §6.1.2), and nothing follows it.
-fn is_edns(record: &[u8]) -> bool {
-    let [
-        0,
-        kind_high,
-        kind_low,
-        _,
-        _,
-        _,
-        _,
-        _,
-        _,
-        high,
-        low,
-        options @ ..,
-    ] = record
-    else {
-        return false;
-    };
-    let length = usize::from(u16::from_be_bytes([*high, *low]));
-    u16::from_be_bytes([*kind_high, *kind_low]) == EDNS && options.len() == length
+/// The header of a response with these numbers of questions and records.
+fn response_header(id: u16, flags: u16, counts: [u16; 4]) -> Vec<u8> {
+    let numbers = [id, flags].into_iter().chain(counts);
+    numbers.flat_map(u16::to_be_bytes).collect()
+}
+
+impl Edns {
+    /// Reads the additional record of EDNS (RFC 6891 §6.1.2); `None` if it is another record, or
+    /// something follows it.
+    fn read(record: &[u8]) -> Option<Edns> {
+        let (head, options) = record.split_at_checked(EDNS_RECORD_BYTES)?;
+        let number = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+        let is_edns = head[0] == 0 && number(1) == EDNS;
+        (is_edns && options.len() == usize::from(number(9))).then(|| Edns {
+            bytes_max: number(3),
+            version: head[6],
+        })
+    }
+}
+
+/// The record of EDNS of a response, with the upper bits of its code.
+fn edns_record(upper_code: u8) -> [u8; EDNS_RECORD_BYTES] {
+    let [kind, bytes] = [EDNS, EDNS_BYTES].map(u16::to_be_bytes);
+    let mut record = [0; EDNS_RECORD_BYTES];
+    record[1..3].copy_from_slice(&kind);
+    record[3..5].copy_from_slice(&bytes);
+    record[5] = upper_code;
+    record
 }
 
 /// Longest response in bytes: room for a header, a question with the longest name, the records and
@@ -273,6 +307,7 @@ const NAME_BYTES_MAX: usize = 253;
 const RESPONSE: u16 = 1 << 15;
 const OPCODE: u16 = 0xf << 11;
 const AUTHORITATIVE: u16 = 1 << 10;
+const TRUNCATED: u16 = 1 << 9;
 const RECURSION_DESIRED: u16 = 1 << 8;
 const RECURSION_AVAILABLE: u16 = 1 << 7;
 
@@ -283,6 +318,18 @@ const SERVER_FAILURE: u16 = 2;
 const NO_SUCH_NAME: u16 = 3;
 const NOT_IMPLEMENTED: u16 = 4;
 const REFUSED: u16 = 5;
+
+/// `BADVERS`, 16, without its lower four bits, which are in the header.
+const BAD_VERSION: u8 = 1;
+
+/// The version of EDNS that is known.
+const EDNS_VERSION: u8 = 0;
+
+/// Bytes of the record of EDNS without options.
+const EDNS_RECORD_BYTES: usize = 11;
+
+/// Longest response over UDP to a client that says nothing else (RFC 1035 §4.2.1).
+const DATAGRAM_BYTES: u16 = 512;
 
 /// Types and classes.
 const A: u16 = 1;
@@ -391,6 +438,51 @@ mod tests {
         let many = Records::Addresses(vec![IpAddr::V6(Ipv6Addr::LOCALHOST); 100]);
         let long = [&"a".repeat(63)[..]; 4].join(".")[..253].to_owned();
         assert!(answered(&query(&long, AAAA), &many).len() <= RESPONSE_BYTES_MAX);
+    }
+
+    #[test]
+    fn long_answers_over_udp_are_truncated_unless_edns_has_room() {
+        let long = [&"a".repeat(63)[..]; 4].join(".")[..253].to_owned();
+        let many = Records::Addresses(vec![IpAddr::V6(Ipv6Addr::LOCALHOST); 16]);
+        let message = query(&long, AAAA);
+        let truncated = Query::read(&message).unwrap().answer_datagram(&many);
+        assert!(truncated.len() <= 512);
+        assert_eq!((truncated[2] & 2, truncated[7]), (2, 0));
+        assert_eq!(outcome(&answered(&message, &many)), (0, 16), "by TCP, all");
+        let with_edns = |bytes: u16| {
+            let mut message = message.clone();
+            message[11] = 1;
+            message.extend([0, 0, 41]);
+            message.extend(bytes.to_be_bytes());
+            message.extend([0; 6]);
+            Query::read(&message).unwrap().answer_datagram(&many)
+        };
+        let whole = with_edns(1232);
+        assert_eq!((whole[2] & 2, whole[7]), (0, 16));
+        // Less than 512 counts as 512 (RFC 6891 §6.2.5).
+        for bytes in [0, 600] {
+            let truncated = with_edns(bytes);
+            assert!(truncated.len() <= 512);
+            assert_eq!((truncated[2] & 2, truncated[7], truncated[11]), (2, 0, 1));
+        }
+        let short = Query::read(&query("web.vm", A))
+            .unwrap()
+            .answer_datagram(&both());
+        assert_eq!((short[2] & 2, short[7]), (0, 1));
+    }
+
+    #[test]
+    fn unknown_version_of_edns_is_named_as_the_fault() {
+        let mut message = query("web.vm", A);
+        message[11] = 1;
+        let question = message[12..].to_vec();
+        message.extend([0, 0, 41, 4, 208, 0, 1, 0, 0, 0, 0]);
+        let Err(QueryError::Wrong(answer)) = Query::read(&message) else {
+            panic!("it is answered");
+        };
+        assert_eq!(answer[..12], [0x12, 0x34, 0x81, 0, 0, 1, 0, 0, 0, 0, 0, 1]);
+        let record = [0, 0, 41, 4, 208, 1, 0, 0, 0, 0, 0];
+        assert_eq!(answer[12..], [&question[..], &record].concat());
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub fn reads_dns_query(data: &[u8]) -> bool {
         Records::Failed,
     ];
     for records in all {
+        check(data, &query.answer_datagram(&records));
         let response = query.answer(&records);
         check(data, &response);
         let question = &data[12..data.len().min(12 + query.name().len() + 2 + 4)];

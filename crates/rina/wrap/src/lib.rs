@@ -18,7 +18,7 @@
 
 #![forbid(unsafe_code)]
 
-mod addresses;
+pub mod addresses;
 pub mod calls;
 pub mod dns;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use carina_wrap::addresses::is_of_this_host;
 use carina_wrap::rule::Destinations;
 
 /// Whether the rules allow a client's request for this host name and port. Rules with a name and
@@ -20,11 +21,25 @@ pub(crate) fn allow_literal(rules: &[Destinations], address: IpAddr, port: u16) 
 /// returned. Addresses of this host itself or of its link need a rule with such an address, so that
 /// a foreign name server cannot lead clients to them.
 pub(crate) fn allow_address(rules: &[Destinations], address: SocketAddr) -> bool {
+    allows(rules, address, is_of_this_host)
+}
+
+/// Like [`allow_address`]; `is_own` says which addresses are of this host. An address of an
+/// interface needs a rule with exactly this address: a network of which the host is one member does
+/// not mean the host.
+fn allows(rules: &[Destinations], address: SocketAddr, is_own: impl Fn(IpAddr) -> bool) -> bool {
     let ip = address.ip().to_canonical();
-    !is_near(ip)
-        || rules.iter().any(|rule| {
-            let network = rule.network_of(ip, address.port());
-            network.is_some_and(|(network, length)| length > 0 && is_near(network))
+    let is_near = is_near(ip);
+    if !is_near && !is_own(ip) {
+        return true;
+    }
+    let is_whole = |length: u8| length == if ip.is_ipv4() { 32 } else { 128 };
+    rules
+        .iter()
+        .filter_map(|rule| rule.network_of(ip, address.port()))
+        .any(|(network, length)| match is_near {
+            true => length > 0 && self::is_near(network),
+            false => is_whole(length),
         })
 }
 
@@ -132,5 +147,29 @@ mod tests {
             "localhost",
             "127.0.0.1:80"
         ));
+    }
+
+    #[test]
+    fn own_interfaces_must_be_named_by_exact_address() {
+        let is_own = |ip: IpAddr| ["10.9.0.5", "2001:db8::5"].contains(&ip.to_string().as_str());
+        let allowed =
+            |texts: &[&str], address: &str| allows(&rules(texts), address.parse().unwrap(), is_own);
+        for address in ["10.9.0.5:22", "[2001:db8::5]:22", "[::ffff:10.9.0.5]:22"] {
+            for rule in [
+                "*",
+                "lan.example",
+                "10.9.0.0/16",
+                "2001:db8::/64",
+                "10.9.0.5:80",
+            ] {
+                assert!(!allowed(&[rule], address), "{rule} {address}");
+            }
+        }
+        assert!(allowed(&["10.9.0.5:22"], "10.9.0.5:22"));
+        assert!(allowed(&["lan.example", "2001:db8::5"], "[2001:db8::5]:22"));
+        assert!(
+            allowed(&["10.9.0.0/16"], "10.9.0.6:22"),
+            "another host of the network"
+        );
     }
 }

@@ -1,11 +1,13 @@
 //! Where the clients of a proxy come from: a listening socket, or a registration with its flows.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use carina_api::{AppName, DifName};
 use carina_client::{FlowRequest, Node, Registration, RegistrationEvent};
 use carina_sys::{Interest, socketpair_stream};
+use carina_wrap::addresses::is_of_this_host;
 
 use crate::connection::prepare;
 use crate::endpoint::Endpoint;
@@ -92,6 +94,14 @@ impl Clients {
         }
     }
 
+    /// Whether a TCP connection to this address would be one of these clients.
+    pub(crate) fn is_at(&self, to: SocketAddr) -> bool {
+        let Some(Endpoint::Tcp(at)) = self.endpoint() else {
+            return false;
+        };
+        at.parse::<SocketAddr>().is_ok_and(|at| leads_to(to, at))
+    }
+
     /// Returns the next client that waits. While there are `max` clients, further connections wait
     /// in the socket's queue, and further flow requests are refused.
     ///
@@ -150,6 +160,18 @@ impl Clients {
     }
 }
 
+/// Whether a connection to `to` reaches a socket of this host that listens on `at`.
+fn leads_to(to: SocketAddr, at: SocketAddr) -> bool {
+    let [to_ip, at_ip] = [to, at].map(|address| address.ip().to_canonical());
+    let is_reached = match (at_ip.is_unspecified(), to_ip.is_unspecified()) {
+        (true, _) => is_of_this_host(to_ip),
+        // The kernel takes an unspecified destination for the loopback.
+        (false, true) => at_ip.is_loopback(),
+        (false, false) => to_ip == at_ip,
+    };
+    to.port() == at.port() && is_reached
+}
+
 /// Accepts the next requested flow. If `full` is the limit that is reached, refuses the flow
 /// instead.
 fn next_flow(
@@ -194,3 +216,29 @@ fn take(
 
 /// Time for which the proxy accepts no connection after it has reached its limit.
 const PAUSE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listener_is_reached_by_its_own_addresses_only() {
+        let leads = |to: &str, at: &str| leads_to(to.parse().unwrap(), at.parse().unwrap());
+        for (to, at) in [
+            ("127.0.0.1:1", "127.0.0.1:1"),
+            ("[::ffff:127.0.0.1]:1", "127.0.0.1:1"),
+            ("0.0.0.0:1", "127.0.0.1:1"),
+            ("127.0.0.9:1", "0.0.0.0:1"),
+            ("127.0.0.1:1", "[::]:1"),
+        ] {
+            assert!(leads(to, at), "{to} {at}");
+        }
+        for (to, at) in [
+            ("127.0.0.1:2", "127.0.0.1:1"),
+            ("127.0.0.2:1", "127.0.0.1:1"),
+            ("192.0.2.77:1", "0.0.0.0:1"),
+        ] {
+            assert!(!leads(to, at), "{to} {at}");
+        }
+    }
+}

@@ -13,6 +13,7 @@ use carina_api::{AppName, FlowSpec};
 use carina_client::Node;
 use carina_sys::Interest;
 
+use crate::connection::prepare_tcp;
 use crate::dial::{Dial, Failed, Progress as DialProgress, silence};
 use crate::endpoint::{Endpoint, Resolved};
 use crate::error::GatewayError;
@@ -186,9 +187,15 @@ impl ProxyService {
                 self.queue.push_back(number);
                 self.ask_queued(now);
             }
-            Ok(Route::Tcp(mut addresses)) => {
-                addresses.reverse();
-                self.dial(number, pending, addresses, None, now);
+            Ok(Route::Tcp(addresses)) => {
+                let others = addresses.iter().copied().rev();
+                let others: Vec<_> = others.filter(|to| !self.clients.is_at(*to)).collect();
+                if others.is_empty() && !addresses.is_empty() {
+                    let text = format!("{} is this proxy itself", pending.asked.to);
+                    let refusal = Refusal::new(Cause::OutsideRules, text);
+                    return self.refuse(number, pending, refusal, now);
+                }
+                self.dial(number, pending, others, None, now);
             }
             Ok(Route::LookUp) => {
                 let text = format!("{}: only an address decides", pending.asked.to);
@@ -315,8 +322,8 @@ impl ProxyService {
 
     /// Turns a session whose connection to the server is established into a relay.
     fn relay(&mut self, number: u32, pending: Pending, server: OwnedFd, now: Instant) {
-        // Of the socket of a flow the option fails, which it does not need.
-        let _ = rustix::net::sockopt::set_tcp_nodelay(&server, true);
+        // Of the socket of a flow the options fail, which it does not need.
+        let _ = prepare_tcp(&server);
         let item = server_item(number);
         if let Err(error) = self.watch.add(&server, item, Interest::ReadWriteEdge) {
             let refusal = Refusal::new(Cause::Busy, error.to_string());

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -64,6 +64,15 @@ impl Resolver {
             shared: Arc::new(shared),
             has_thread: Mutex::new(false),
         })
+    }
+
+    /// Whether a UDP socket that is connected to this address asks a name server: one that the
+    /// system's programs use. Some programs connect a UDP socket to port 53 of any address to learn
+    /// their own, as Go's do before they choose between addresses of a host.
+    pub(super) fn is_server(&self, to: SocketAddr) -> bool {
+        // The file may change while the program runs.
+        let text = std::fs::read_to_string(SERVERS_FILE).unwrap_or_default();
+        to.port() == PORT && servers(&text).contains(&to.ip().to_canonical())
     }
 
     /// Makes a pair of sockets, keeps one end, and returns the other, which takes the place of the
@@ -135,7 +144,7 @@ impl Shared {
         };
         let query = Query::read(message).ok();
         if let Some((query, records)) = query.as_ref().and_then(|query| self.records(query)) {
-            client.send(&query.answer(&records));
+            client.send(&query.answer_datagram(&records));
             return true;
         }
         client.asked = query;
@@ -205,7 +214,7 @@ impl Client {
     /// Answers the forwarded question with a failure, so that the program does not wait.
     fn fail(&mut self) {
         if let Some(query) = self.asked.take() {
-            self.send(&query.answer(&Records::Failed));
+            self.send(&query.answer_datagram(&Records::Failed));
         }
     }
 
@@ -217,6 +226,29 @@ impl Client {
     }
 }
 
+/// The name servers of a file resolv.conf(5); without any, those of this host, as the C library and
+/// Go have it.
+fn servers(text: &str) -> Vec<IpAddr> {
+    let address = |line: &str| {
+        let mut words = line.split_whitespace();
+        let is_server = words.next() == Some("nameserver");
+        let address = words.next().filter(|_| is_server)?;
+        let without_scope = address.split('%').next()?;
+        without_scope.parse().ok()
+    };
+    let found: Vec<IpAddr> = text.lines().filter_map(address).collect();
+    if found.is_empty() {
+        return vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    }
+    found
+}
+
+/// The file with the addresses of the system's name servers.
+const SERVERS_FILE: &str = "/etc/resolv.conf";
+
+/// The port of name servers (RFC 1035 §4.2).
+const PORT: u16 = 53;
+
 /// Largest number of programs' sockets that the resolver serves at a time.
 const CLIENTS_MAX: usize = 1024;
 
@@ -225,3 +257,22 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
 /// Stack size of the resolver's thread in bytes; the buffer for messages is on the heap.
 const STACK_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_servers_are_read_as_the_c_library_reads_them() {
+        let shown = |text: &str| {
+            servers(text)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
+        let text = "# nameserver 1.1.1.1\nsearch vm\nnameserver 127.0.0.53\n\
+            nameserver\tfe80::1%eth0 # x\nnameserver x\n";
+        assert_eq!(shown(text), ["127.0.0.53", "fe80::1"]);
+        assert_eq!(shown("options edns0\n"), ["127.0.0.1", "::1"]);
+    }
+}
