@@ -62,7 +62,9 @@ impl Lookup {
         if !registered.may_have(&zone, &host) {
             return Found::Nothing;
         }
-        match self.table(run).and_then(|table| table.addresses(&host)) {
+        let is_registered = registered.has(&zone, &host);
+        let table = self.table(run);
+        match table.and_then(|table| table.addresses(&host, is_registered)) {
             Ok(addresses) => Found::Addresses(addresses),
             Err(_) => Found::Unavailable,
         }
@@ -118,7 +120,7 @@ mod tests {
     fn addresses_of_the_table_have_names() {
         let directory = tempfile::tempdir().unwrap();
         let table = NameTable::of_user(directory.path()).unwrap();
-        let [four, six] = table.addresses("web.dif.internal").unwrap();
+        let [four, six] = table.addresses("web.dif.internal", true).unwrap();
         let lookup = Lookup::in_directory(directory.path());
         for address in [four, six] {
             let name = lookup.name(address).unwrap().unwrap();

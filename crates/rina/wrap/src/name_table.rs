@@ -2,23 +2,33 @@
 //! user.
 //!
 //! A program asks for the address of `web.vm` and later connects to that address, perhaps in
-//! another process. Both use this table, a file with one name per line. The number of the line
-//! determines the addresses of the name:
+//! another process. Both use this table, which gives each name a number. The number determines the
+//! addresses of the name:
 //!
 //! ```text
-//! line n (from 0)    198.18.0.1 + n        fd63:6172:696e:6100:: + n + 1
+//! number n (from 0)    198.18.0.1 + n        fd63:6172:696e:6100:: + n + 1
 //! ```
 //!
-//! Names are only added to the file; a lock (`flock`) admits one writer at a time.
+//! | numbers | names | file |
+//! |---|---|---|
+//! | below `LASTING_MAX` | registered names, which keep their numbers | `names`, a name per line |
+//! | the others | temporary names, which a program or a peer gives | `names.temporary` |
+//!
+//! A lock (`flock`) admits one writer at a time.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
+
+use self::temporary::{AGE_MIN_S, PLACES, TemporaryNames};
+
+mod temporary;
 
 /// The name table in its file; every call reads or extends the file.
 #[derive(Debug, Clone)]
@@ -48,13 +58,22 @@ pub enum NameTableError {
         .0.display()
     )]
     Directory(PathBuf),
-    /// The table has the largest number of names.
+    /// The table has the largest number of names that keep their numbers.
     #[error(
-        "the table of names {path} has {NAMES_MAX} names, which is the maximum; remove the \
+        "the table of names {path} has {LASTING_MAX} names, which is the maximum; remove the \
         file"
     )]
     Full {
         /// Path of the file that contains the full table.
+        path: PathBuf,
+    },
+    /// All temporary names were used a short time ago.
+    #[error(
+        "the table of names {path} has {PLACES} temporary names, which is the maximum, and each \
+        was used within {} minutes; try again later", AGE_MIN_S / 60
+    )]
+    Busy {
+        /// Path of the file.
         path: PathBuf,
     },
 }
@@ -102,16 +121,54 @@ impl NameTable {
         &self.path
     }
 
-    /// Returns the number of a name. A name that is not in the table is added to it.
+    /// Returns the number of a name that is in the table; `None` for any other name, which is not
+    /// added.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn known(&self, host: &str) -> Result<Option<u16>, NameTableError> {
+        self.find(&canonical(host)?)
+    }
+
+    /// Returns the number of a name of which it is not known that it is registered. A name that is
+    /// not in the table is added to the temporary names, whose number is bounded.
+    ///
+    /// # Errors
+    /// [`NameTableError`]
+    pub fn temporary_number(&self, host: &str) -> Result<u16, NameTableError> {
+        let host = canonical(host)?;
+        if let Some(number) = self.find(&host)? {
+            return Ok(number);
+        }
+        let place = self.temporary().add(&host);
+        let place = place.map_err(|error| self.failed(error))?;
+        place.map(number_at).ok_or_else(|| NameTableError::Busy {
+            path: self.path.clone(),
+        })
+    }
+
+    fn find(&self, host: &str) -> Result<Option<u16>, NameTableError> {
+        if let Some(number) = position(&self.read()?, host) {
+            return Ok(Some(number));
+        }
+        let place = self.temporary().place(host);
+        let place = place.map_err(|error| self.failed(error))?;
+        Ok(place.map(number_at))
+    }
+
+    fn temporary(&self) -> TemporaryNames {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        TemporaryNames::beside(&self.path, now.map_or(0, |now| now.as_secs()))
+    }
+
+    /// Returns the number of a name, which it keeps. A name that is not in the table is added to
+    /// it.
     ///
     /// # Errors
     /// [`NameTableError`]
     pub fn number(&self, host: &str) -> Result<u16, NameTableError> {
-        let host = host.trim_end_matches('.').to_ascii_lowercase();
-        if !is_host(&host) {
-            return Err(NameTableError::Name(host));
-        }
-        if let Some(number) = position(&self.read()?, &host) {
+        let host = canonical(host)?;
+        if let Some(number) = self.find(&host)? {
             return Ok(number);
         }
         let mut file = self.open(true).map_err(|error| self.failed(error))?;
@@ -122,7 +179,7 @@ impl NameTable {
                 return Ok(Some(number));
             }
             let number = names.lines().count();
-            if number >= NAMES_MAX {
+            if number >= LASTING_MAX {
                 return Ok(None);
             }
             file.write_all(format!("{host}\n").as_bytes())?;
@@ -134,14 +191,31 @@ impl NameTable {
         })
     }
 
-    /// Returns the IPv4 and the IPv6 address of a name. A name that is not in the table is added to
-    /// it.
+    /// Returns the IPv4 and the IPv6 address of a name. A name that is not in the table is added: for good if
+    /// `is_registered`, otherwise to the temporary names.
     ///
     /// # Errors
     /// [`NameTableError`]
-    pub fn addresses(&self, host: &str) -> Result<[IpAddr; 2], NameTableError> {
-        let number = self.number(host)?;
-        Ok([address_v4(number).into(), address_v6(number).into()])
+    pub fn addresses(
+        &self,
+        host: &str,
+        is_registered: bool,
+    ) -> Result<[IpAddr; 2], NameTableError> {
+        let number = if is_registered {
+            self.number(host)
+        } else {
+            self.temporary_number(host)
+        };
+        number.map(addresses_of)
+    }
+
+    /// The addresses that stand for a name that is in the table; `None` for any other name, which
+    /// is not added.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn known_addresses(&self, host: &str) -> Result<Option<[IpAddr; 2]>, NameTableError> {
+        Ok(self.known(host)?.map(addresses_of))
     }
 
     /// Returns the name for which the table has this address; `None` for every other address.
@@ -152,6 +226,10 @@ impl NameTable {
         let Some(number) = number_of(address) else {
             return Ok(None);
         };
+        if let Some(place) = usize::from(number).checked_sub(LASTING_MAX) {
+            let name = self.temporary().name(place);
+            return name.map_err(|error| self.failed(error));
+        }
         let names = self.read()?;
         let name = names.lines().nth(number.into());
         Ok(name.filter(|name| is_host(name)).map(str::to_owned))
@@ -202,8 +280,29 @@ pub fn number_of(address: IpAddr) -> Option<u16> {
         .filter(|number| usize::from(*number) < NAMES_MAX)
 }
 
+fn addresses_of(number: u16) -> [IpAddr; 2] {
+    [address_v4(number).into(), address_v6(number).into()]
+}
+
+/// The number of the temporary name at this place.
+fn number_at(place: usize) -> u16 {
+    (LASTING_MAX + place) as u16
+}
+
+/// A name of a host as the table has it: in lower case, without a dot at its end.
+fn canonical(host: &str) -> Result<String, NameTableError> {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    match is_host(&host) {
+        true => Ok(host),
+        false => Err(NameTableError::Name(host)),
+    }
+}
+
 fn position(names: &str, host: &str) -> Option<u16> {
-    let position = names.lines().take(NAMES_MAX).position(|name| name == host);
+    let position = names
+        .lines()
+        .take(LASTING_MAX)
+        .position(|name| name == host);
     position.and_then(|number| u16::try_from(number).ok())
 }
 
@@ -233,11 +332,14 @@ const FIRST_V6: Ipv6Addr = Ipv6Addr::new(0xfd63, 0x6172, 0x696e, 0x6100, 0, 0, 0
 const FILE: &str = "names";
 
 /// Largest number of names in a table.
-const NAMES_MAX: usize = 65_000;
+const NAMES_MAX: usize = LASTING_MAX + PLACES;
+
+/// Largest number of names that keep their numbers.
+const LASTING_MAX: usize = 49_000;
 
 /// Largest number of bytes of the file that are read: enough for the largest number of names of the
 /// greatest length.
-const FILE_BYTES_MAX: u64 = NAMES_MAX as u64 * 254;
+const FILE_BYTES_MAX: u64 = LASTING_MAX as u64 * 254;
 
 #[cfg(test)]
 mod tests {
@@ -264,6 +366,27 @@ mod tests {
         let mapped = IpAddr::from(address_v4(0).to_ipv6_mapped());
         assert_eq!(again.name(mapped).unwrap().as_deref(), Some("web.vm"));
         assert_eq!(again.name(address_v4(2).into()).unwrap(), None);
+    }
+
+    #[test]
+    fn names_that_are_not_registered_leave_room_for_those_that_are() {
+        let (_directory, table) = table();
+        assert_eq!(table.known("peer.vm").unwrap(), None);
+        assert_eq!(table.known_addresses("peer.vm").unwrap(), None);
+        assert!(!table.path().exists(), "a look-up adds nothing");
+        let [four, six] = table.addresses("Peer.vm", false).unwrap();
+        assert_eq!(usize::from(number_of(four).unwrap()), LASTING_MAX);
+        for address in [four, six] {
+            assert_eq!(table.name(address).unwrap().as_deref(), Some("peer.vm"));
+        }
+        assert!(!table.path().exists(), "nothing that lasts is added");
+        assert_eq!(table.number("web.vm").unwrap(), 0);
+        // A name keeps its number when it is registered later.
+        assert_eq!(table.addresses("peer.vm", true).unwrap(), [four, six]);
+        assert_eq!(
+            table.known_addresses("peer.vm.").unwrap(),
+            Some([four, six])
+        );
     }
 
     #[test]
