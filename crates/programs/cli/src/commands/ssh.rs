@@ -24,8 +24,8 @@ use crate::report::{print_json, print_line};
     override_usage = "carina ssh [--config] [SSH-OPTIONS] [USER@]VM [COMMAND]...",
     after_help = "Examples:\n  carina ssh a\n  carina ssh a uname -r\n  \
     carina ssh -L 8080:127.0.0.1:80 a\n  \
-    rsync -a -e 'carina ssh' site/ a:/srv/site\n  \
-    carina ssh --config a >> ~/.ssh/config     then: scp site.tar a:/srv\n\n\
+    rsync -a -e 'carina ssh' site/ a:/root/site\n  \
+    carina ssh --config a >> ~/.ssh/config     then: scp site.tar a:/root\n\n\
     The sshd of the guest is the name ssh.VM in the DIF of the VM. `carina --wait 60s ssh VM` \
     waits\nfor it."
 )]

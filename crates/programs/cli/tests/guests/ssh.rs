@@ -37,7 +37,12 @@ fn a_guest_without_a_card_is_reached_by_ssh_and_scp() {
         told(&unknown)
     );
 
-    let vm = host.vm_run("a", &["--ssh", "--program", "/usr/bin/scp"]);
+    let mut options = vec!["--ssh", "--program", "/usr/bin/scp"];
+    let has_rsync = std::path::Path::new(RSYNC).exists();
+    if has_rsync {
+        options.extend(["--program", RSYNC]);
+    }
+    let vm = host.vm_run("a", &options);
     let key = host.run_dir().join("vm/a.ssh.key");
     let mode = fs::metadata(&key).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -74,11 +79,7 @@ fn a_guest_without_a_card_is_reached_by_ssh_and_scp() {
     );
     assert!(fs::read(back).unwrap() == content);
 
-    // The older protocol of scp runs scp in the guest; so does rsync by `-e`.
-    let old = ["scp", "-O", "-q", "-F", config, file, "a:/tmp/old"];
-    succeeds(&host, &old);
-    let length = succeeds(&host, &["sh", "-c", "carina ssh a wc -c /tmp/old"]);
-    assert_eq!(length.trim(), "3000000 /tmp/old");
+    copies_by_programs_in_the_guest(&host, config, file, has_rsync, &content);
 
     // A guest with another host key is not taken for this one.
     let known = host.run_dir().join("vm/a.ssh.known_hosts");
@@ -107,6 +108,46 @@ fn a_guest_without_a_card_is_reached_by_ssh_and_scp() {
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// Copies by programs that run in the guest as well.
+fn copies_by_programs_in_the_guest(
+    host: &Host,
+    config: &str,
+    file: &str,
+    has_rsync: bool,
+    content: &[u8],
+) {
+    // The older protocol of scp runs scp in the guest; so does rsync by `-e`.
+    let old = ["scp", "-O", "-q", "-F", config, file, "a:/tmp/old"];
+    succeeds(host, &old);
+    let length = succeeds(host, &["sh", "-c", "carina ssh a wc -c /tmp/old"]);
+    assert_eq!(length.trim(), "3000000 /tmp/old");
+    if has_rsync {
+        copies_by_rsync(host, content);
+    } else {
+        println!("SKIP of rsync: there is no {RSYNC} here");
+    }
+}
+
+/// Copies a directory into the guest and back, as the documentation has it.
+fn copies_by_rsync(host: &Host, content: &[u8]) {
+    let site = host.run_dir().join("site");
+    fs::create_dir_all(site.join("below")).unwrap();
+    fs::write(site.join("below/file"), content).unwrap();
+    let source = format!("{}/", site.display());
+    let rsync = ["rsync", "-a", "-e", "carina ssh"];
+    succeeds(host, &[&rsync[..], &[&source, "a:site"]].concat());
+    let length = succeeds(host, &[CARINA, "ssh", "a", "wc -c site/below/file"]);
+    assert_eq!(length.trim(), "3000000 site/below/file");
+    let back = host.run_dir().join("site.back");
+    succeeds(
+        host,
+        &[&rsync[..], &["a:site/", back.to_str().unwrap()]].concat(),
+    );
+    assert!(fs::read(back.join("below/file")).unwrap() == content);
+}
+
+const RSYNC: &str = "/usr/bin/rsync";
 
 #[test]
 fn refused_ssh_names_the_way_out() {
