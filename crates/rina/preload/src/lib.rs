@@ -1,6 +1,7 @@
 //! The library that `carina wrap` puts into a program with `LD_PRELOAD`. It replaces the functions
-//! of the C library that use socket addresses. Each function asks [`carina_wrap`] first, and does
-//! what the C library would do if the socket is neither a flow nor a registration of Carina.
+//! of the C library that use socket addresses or start programs. Each function asks [`carina_wrap`]
+//! first, and does what the C library would do if the socket is neither a flow nor a registration
+//! of Carina.
 //!
 //! ```text
 //!  program -- connect(fd, address) --> this library -- Wrap::connect --> Done: the answer
@@ -15,6 +16,7 @@
 mod address;
 mod calls;
 mod epoll;
+mod exec;
 mod listeners;
 mod lookup;
 mod options;

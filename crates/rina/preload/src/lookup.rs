@@ -214,7 +214,7 @@ unsafe fn number_of(host: *const c_char, family: c_int) -> Option<CString> {
 ///
 /// # Safety
 /// `Function` is the type of that function.
-unsafe fn next<Function: Copy>(name: &CStr) -> Option<Function> {
+pub(crate) unsafe fn next<Function: Copy>(name: &CStr) -> Option<Function> {
     // SAFETY: the name is a string; a symbol that is found is a function of the type promised, and
     // a pointer to a function has the size of a pointer.
     unsafe {

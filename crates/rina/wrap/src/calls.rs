@@ -20,6 +20,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carina_api::AppName;
@@ -74,6 +75,11 @@ impl Wrap {
         Wrap { settings }
     }
 
+    /// Path of `carina`, which supervises static programs that a dynamic program starts.
+    pub fn carina(&self) -> Option<&Path> {
+        self.settings.carina.as_deref()
+    }
+
     /// Whether a rule makes flows of connections to hosts by their names.
     pub fn has_names(&self) -> bool {
         self.settings.rules.iter().any(Rule::has_names)
@@ -91,7 +97,8 @@ impl Wrap {
         if !self.settings.names(host) {
             return Ok(None);
         }
-        let number = self.settings.table().number(host)?;
+        // Whether the name is registered is not known until the program connects.
+        let number = self.settings.table().temporary_number(host)?;
         Ok(Some((address_v4(number), address_v6(number))))
     }
 
@@ -334,7 +341,13 @@ impl Wrap {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return SocketAddr::new(of_family(ip, is_six), port);
         }
-        match self.settings.table().number(host) {
+        let table = self.settings.table();
+        // Remote systems give names as they like: these must not fill the table.
+        let number = match host == self.settings.host {
+            true => table.number(host),
+            false => table.temporary_number(host),
+        };
+        match number {
             Ok(number) if is_six => SocketAddr::new(address_v6(number).into(), port),
             Ok(number) => SocketAddr::new(address_v4(number).into(), port),
             Err(_) => SocketAddr::new(of_family(UNSPECIFIED.ip(), is_six), port),

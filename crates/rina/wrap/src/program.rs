@@ -81,6 +81,21 @@ fn is_executable(path: &Path) -> bool {
     metadata.is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
+/// Whether a program, or the interpreter of a script, is static. False for a file that cannot be
+/// wrapped, or that the kernel will refuse.
+pub fn needs_supervisor(path: &Path) -> bool {
+    matches!(linkage(path), Ok(Linkage::Static))
+}
+
+/// Whether two paths lead to the same file.
+pub fn is_same_file(a: &Path, b: &Path) -> bool {
+    let identity = |path: &Path| {
+        let metadata = path.metadata().ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    identity(a).is_some_and(|a| Some(a) == identity(b))
+}
+
 /// Finds out how a program is linked; for a script, how its interpreter is linked.
 ///
 /// # Errors
@@ -242,6 +257,12 @@ mod tests {
         assert_eq!(linkage(&script).unwrap(), Linkage::Static);
         let through_env = file(&d, "env", b"#!/usr/bin/env -S sh\n", 0o755);
         assert_eq!(linkage(&through_env).unwrap(), Linkage::Dynamic);
+        let needing = [&dynamic, &fixed, &script].map(|path| needs_supervisor(path));
+        assert_eq!(needing, [false, true, true]);
+        assert!(!needs_supervisor(&d.path().join("none")));
+        let link = d.path().join("link");
+        std::os::unix::fs::symlink(&fixed, &link).unwrap();
+        assert!(is_same_file(&link, &fixed) && !is_same_file(&link, &dynamic));
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub struct Settings {
     pub names: PathBuf,
     /// The name of this host in DIFs, from which connections of its programs come.
     pub host: String,
+    /// Path of `carina`, which supervises static programs that a dynamic program starts. `None`:
+    /// they are not wrapped.
+    pub carina: Option<PathBuf>,
 }
 
 impl Settings {
@@ -89,6 +92,7 @@ mod tests {
             node: "/run/carina/ipc.sock".into(),
             names: directory.join("names"),
             host: "me".into(),
+            carina: Some("/usr/bin/carina".into()),
         }
     }
 

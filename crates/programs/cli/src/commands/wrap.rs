@@ -21,8 +21,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 /// Run a program whose TCP connections become flows, without changing the program
 ///
 /// Rules say which connections become flows. Connections that no rule matches stay with the kernel.
-/// The program's children are wrapped as well, except static programs that a dynamic program
-/// starts.
+/// The program's children are wrapped as well.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina wrap --as web.vm nginx -g 'daemon off;'     its \
@@ -54,6 +53,13 @@ pub(crate) struct WrapArgs {
     /// [default: preload for a dynamic program, seccomp for a static one]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
+    /// The settings are in the environment, and PROGRAM is the path of its file: a wrapped program
+    /// starts a static one
+    #[arg(long, hide = true)]
+    inherited: bool,
+    /// With --inherited: the name that the program has for itself
+    #[arg(long, hide = true, requires = "inherited", allow_hyphen_values = true)]
+    arg0: Option<OsString>,
     /// Program to run, with its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     program: Vec<OsString>,
@@ -75,6 +81,9 @@ pub(crate) enum Kind {
 /// # Errors
 /// The program cannot be wrapped, or no node runs.
 pub(crate) fn run(shared: &Shared, args: WrapArgs) -> Outcome {
+    if args.inherited {
+        return run_inherited(&args);
+    }
     let name = args.program[0].to_string_lossy();
     let path = std::env::var("PATH").unwrap_or_default();
     let program = find(&name, &path).map_err(not_wrapped)?;
@@ -100,26 +109,17 @@ pub(crate) fn run(shared: &Shared, args: WrapArgs) -> Outcome {
         .args(&args.program[1..])
         .env(VARIABLE, settings.encode().attempt("passing the rules on")?)
         .env("LD_PRELOAD", preloaded(&library));
-    let error = command.exec();
-    Err(failed(format!("starting {}: {error}", program.display())))
+    Err(starting(&program, &command.exec()))
 }
 
 /// Starts the program and carries out its calls. Its exit code becomes that of this process.
 fn supervise(shared: &Shared, args: &WrapArgs, program: &Path) -> Outcome {
     shared.node()?;
     let wrap = Wrap::new(settings(shared, args)?);
-    let mut command = Command::new(program);
-    command.arg0(&args.program[0]).args(&args.program[1..]);
-    // The library would take the supervisor's answers for the kernel's.
-    command.env_remove(VARIABLE);
-    match others_preloaded() {
-        Some(others) => command.env("LD_PRELOAD", others),
-        None => command.env_remove("LD_PRELOAD"),
-    };
     let shown = program.display();
-    match supervisor::run(command, wrap) {
+    match supervisor::run(command_of(args, program), wrap) {
         Ok(code) => std::process::exit(code.into()),
-        Err(StartError::Command(error)) => Err(failed(format!("starting {shown}: {error}"))),
+        Err(StartError::Command(error)) => Err(starting(program, &error)),
         Err(StartError::Supervised) => Err(refused(format!(
             "{shown} is not started: this command runs under another seccomp supervisor \
              (perhaps another `carina wrap`), and Linux allows only one; start the program \
@@ -131,6 +131,41 @@ fn supervise(shared: &Shared, args: &WrapArgs, program: &Path) -> Outcome {
         ))),
         Err(error) => Err(failed(format!("{shown}: installing the filter: {error}"))),
     }
+}
+
+/// Supervises a static program that a wrapped program starts. Where that is impossible, the program
+/// runs unsupervised, because its caller relies on it.
+fn run_inherited(args: &WrapArgs) -> Outcome {
+    let program = Path::new(&args.program[0]);
+    let settings = std::env::var(VARIABLE).attempt("reading the rules")?;
+    let settings = Settings::decode(&settings).attempt("reading the rules")?;
+    match supervisor::run(command_of(args, program), Wrap::new(settings)) {
+        Ok(code) => std::process::exit(code.into()),
+        Err(StartError::Command(error)) => Err(starting(program, &error)),
+        Err(error) => {
+            let shown = program.display();
+            eprintln!("carina wrap: the static program {shown} is not wrapped: {error}");
+            Err(starting(program, &command_of(args, program).exec()))
+        }
+    }
+}
+
+/// The command of a program that is supervised.
+fn command_of(args: &WrapArgs, program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg0(args.arg0.as_ref().unwrap_or(&args.program[0]));
+    command.args(&args.program[1..]);
+    // The library would take the supervisor's answers for the kernel's.
+    command.env_remove(VARIABLE);
+    match others_preloaded() {
+        Some(others) => command.env("LD_PRELOAD", others),
+        None => command.env_remove("LD_PRELOAD"),
+    };
+    command
+}
+
+fn starting(program: &Path, error: &std::io::Error) -> Failure {
+    failed(format!("starting {}: {error}", program.display()))
 }
 
 /// The value of `LD_PRELOAD` without Carina's own library; `None` if no other library is in it.
@@ -172,6 +207,7 @@ fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
         node: socket,
         names: names.path().to_owned(),
         host: args.host.clone().unwrap_or_else(of_system),
+        carina: std::env::current_exe().ok(),
     })
 }
 

@@ -338,3 +338,62 @@ except OSError as error: print(type(error).__name__)
 ";
     assert_eq!(python(&node, &[], gone), "ConnectionRefusedError\n");
 }
+
+/// The daemon of rsync forks for each connection, and its client sends what the daemon lacks.
+#[test]
+fn rsync_copies_a_directory_to_its_daemon_by_name() {
+    if !Path::new("/usr/bin/rsync").exists() {
+        return println!("SKIP: there is no /usr/bin/rsync here");
+    }
+    let node = both_in_one();
+    let path = |name: &str| node.directory.path().join(name);
+    let [from, to, settings] = ["from", "to", "rsyncd.conf"].map(path);
+    std::fs::create_dir_all(from.join("below")).unwrap();
+    std::fs::create_dir(&to).unwrap();
+    let content: Vec<u8> = (0..3_000_000_u64).map(|n| ((n * n) >> 7) as u8).collect();
+    std::fs::write(from.join("below/file"), &content).unwrap();
+    std::os::unix::fs::symlink("below/file", from.join("link")).unwrap();
+    let user = rustix::process::geteuid().as_raw();
+    let text = format!(
+        "port = 8730\nuse chroot = false\nreverse lookup = false\nuid = {user}\nmunge symlinks = false\n\
+         [site]\npath = {}\nread only = false\n",
+        to.display()
+    );
+    std::fs::write(&settings, text).unwrap();
+    let settings = format!("--config={}", settings.display());
+    let words = ["/usr/bin/rsync", "--daemon", "--no-detach", &settings];
+    let daemon = wrap(&node, &["--as", "files"], &words).spawn().unwrap();
+    let _daemon = Wrapped(daemon);
+    let end = Instant::now() + PATIENCE;
+    while !node
+        .done(&["app", "list"])
+        .to_string()
+        .contains("files:8730")
+    {
+        assert!(Instant::now() < end, "the daemon does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let source = format!("{}/", from.display());
+    let site = "rsync://files.dif.internal:8730/site/";
+    let sync = |words: &[&str]| {
+        let output = run(
+            &node,
+            &[],
+            &[&["/usr/bin/rsync", "-a", "--stats"], words].concat(),
+        );
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    sync(&[&source, site]);
+    assert!(std::fs::read(to.join("link")).unwrap() == content);
+    // The second time, nothing is sent but the list.
+    let said = sync(&["--checksum", &source, site]);
+    assert!(
+        said.contains("Number of regular files transferred: 0"),
+        "{said}"
+    );
+    let back = path("back");
+    sync(&[site, back.to_str().unwrap()]);
+    assert!(std::fs::read(back.join("below/file")).unwrap() == content);
+}

@@ -84,6 +84,75 @@ fn static_programs_talk_over_flows_and_exit_as_they_do() {
     assert_eq!(code(refused), 3, "nothing is registered: connect fails");
 }
 
+/// Each way in which a dynamic program starts another: as a shell, by PATH, by vfork and by
+/// posix_spawn. The words that the program gets are its own.
+#[test]
+fn static_program_that_a_dynamic_one_starts_is_wrapped() {
+    let directory = tempfile::tempdir().unwrap();
+    if compiled(directory.path(), "program.c", C).is_none() {
+        return;
+    }
+    if !Path::new("/usr/bin/python3").exists() {
+        return println!("SKIP: there is no /usr/bin/python3 here");
+    }
+    let node = both_in_one();
+    let started = |options: &[&str], script: &[&str]| {
+        let mut command = Command::new(CARINA);
+        command.arg("--run").arg(node.directory.path().join("run"));
+        command
+            .args(["--wait", "600s", "wrap"])
+            .args(options)
+            .args(script);
+        let path = format!("{}:/usr/bin:/bin", directory.path().display());
+        command.env("PATH", path).current_dir(directory.path());
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let python = |text: &str| {
+        let text = format!("import os, subprocess, sys\n{text}");
+        code(started(&TO_SERVER, &["/usr/bin/python3", "-c", &text]))
+    };
+    let mut serving = started(
+        &["--as", "srv"],
+        &["sh", "-c", "./program server 6; exit 5"],
+    );
+    let mut output = BufReader::new(serving.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    let words = "'program', 'client', '1'";
+    assert_eq!(
+        code(started(&TO_SERVER, &["sh", "-c", "./program client 1"])),
+        7
+    );
+    assert_eq!(
+        code(started(
+            &TO_SERVER,
+            &["sh", "-c", "exec env program client 1"]
+        )),
+        7
+    );
+    assert_eq!(python(&format!("os.execv('./program', [{words}])")), 7);
+    assert_eq!(python(&format!("os.execvp('program', [{words}])")), 7);
+    assert_eq!(
+        python(&format!("sys.exit(subprocess.run([{words}]).returncode)")),
+        7
+    );
+    let spawn = format!(
+        "pid = os.posix_spawnp('program', [{words}], os.environ)\n\
+         sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))"
+    );
+    assert_eq!(python(&spawn), 7);
+    assert_eq!(code(serving), 5);
+    // Without the rules in its environment the program has the kernel's sockets, in which it finds
+    // no such network.
+    let bare = "os.execve('./program', ['program', 'words', '-x', ''], {})";
+    assert_eq!(python(bare), 4);
+    assert_eq!(
+        python("os.execv('./program', ['its name', 'words', '--', '-x'])"),
+        104
+    );
+}
+
 #[test]
 fn go_programs_talk_over_flows() {
     let directory = tempfile::tempdir().unwrap();
@@ -225,6 +294,8 @@ int main(int count, char **words) {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons(9000) };
     char text[64];
     setbuf(stdout, 0);
+    /* Ends with the number of its words, and 100 more if it has another name. */
+    if (!strcmp(words[1], "words")) return count + 100 * !!strcmp(words[0], "program");
     if (!strcmp(words[1], "flip")) {
         pthread_t thread;
         flipped.sin_family = AF_INET;

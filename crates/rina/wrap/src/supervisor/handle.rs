@@ -140,7 +140,8 @@ impl Supervisor {
         Ok(carina_seccomp::connect(socket, &bytes).map(|()| 0).into())
     }
 
-    /// A UDP socket stays the kernel's, unless it asks a name server and a rule has names.
+    /// A UDP socket stays the kernel's, unless it asks a name server of the system and a rule has
+    /// names.
     fn connect_udp(
         &self,
         caller: &Caller<'_>,
@@ -152,7 +153,7 @@ impl Supervisor {
             return Ok(Answer::Pass);
         }
         let bytes = caller.read_address(call.arguments[1], call.arguments[2])?;
-        let server = socket_address::decoded(&bytes).filter(|to| to.port() == NAME_SERVER_PORT);
+        let server = socket_address::decoded(&bytes).filter(|to| self.resolver.is_server(*to));
         let Some(server) = server else {
             // A program that changes the address now only loses names of its own.
             return Ok(Answer::Pass);
@@ -327,9 +328,6 @@ fn write_address(
     let bytes = socket_address::encoded(address);
     caller.write_sized(&bytes, call.arguments[1], call.arguments[2], true)
 }
-
-/// The port of name servers (RFC 1035 §4.2).
-const NAME_SERVER_PORT: u16 = 53;
 
 /// Returns the lowest port that needs no `CAP_NET_BIND_SERVICE` (ip(7)).
 fn first_port_for_all() -> u16 {

@@ -129,12 +129,14 @@ fn supervised(role: &str, prefix: &[&str]) -> String {
         "10.9.0.0/16 -> dif as me:{port}",
         "listen 0.0.0.0:7000-7999 -> dif as me:{port}",
         "127.0.0.1:6666 -> refuse",
+        "*.vm -> dif",
     ];
     let wrap = Wrap::new(Settings {
         rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
         node: directory.path().join("ipc.sock"),
         names: directory.path().join("names"),
         host: "me".into(),
+        carina: None,
     });
     let this = std::env::current_exe().unwrap();
     let words = [prefix, &[this.to_str().unwrap()]].concat();
@@ -231,6 +233,12 @@ fn of_kernel() -> io::Result<()> {
     a.connect(b.local_addr()?)?;
     a.send(b"datagram")?;
     assert_eq!(b.recv(&mut [0; 16])?, 8);
+    // Port 53 of another address than the name servers: so Go's programs ask the kernel for the
+    // source address of a connection.
+    let asks = UdpSocket::bind("0.0.0.0:0")?;
+    asks.connect("127.7.7.7:53")?;
+    assert_eq!(asks.peer_addr()?, "127.7.7.7:53".parse().unwrap());
+    assert!(asks.local_addr()?.ip().is_loopback());
     Ok(())
 }
 
