@@ -125,8 +125,8 @@ impl NameService {
         }
     }
 
-    /// Returns the response to a message, in the form for UDP or TCP; `None` if the server must drop
-    /// the message.
+    /// Returns the response to a message, in the form for UDP or TCP; `None` if the server must
+    /// drop the message.
     fn answer(
         &mut self,
         message: &[u8],

@@ -191,8 +191,8 @@ impl NameTable {
         })
     }
 
-    /// Returns the IPv4 and the IPv6 address of a name. A name that is not in the table is added: for good if
-    /// `is_registered`, otherwise to the temporary names.
+    /// Returns the IPv4 and the IPv6 address of a name. A name that is not in the table is added:
+    /// for good if `is_registered`, otherwise to the temporary names.
     ///
     /// # Errors
     /// [`NameTableError`]
