@@ -36,9 +36,9 @@ use carina_wire::inet::{ARP4_BYTES, Arp4, ETHERTYPE_IPV4};
 
 use crate::access_point::{AccessPoint, Sink};
 use crate::control::Request;
-use crate::desk::{Asked, Desk};
 use crate::discard::Discard;
 use crate::key::{PrivateKey, PublicKey};
+use crate::mailbox::{Asked, Desk};
 use crate::tunnel::DATAGRAM_MAX;
 
 /// What an access point's app needs to start: keys, addresses, and the mailbox for decisions about

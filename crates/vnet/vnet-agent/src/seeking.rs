@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carina_vnet::way::PieceSeen;
-use carina_vnet_host::way::PieceWatch;
+use carina_vnet::trace::PieceSeen;
+use carina_vnet_host::trace::PieceWatch;
 use carina_vnet_roles::inside::tenants::{Place, Places};
 
 use crate::error::Error;

@@ -31,8 +31,8 @@ use carina_vnet::document::Rate;
 use carina_vnet::host_part::{Far, HostPart, LinkPart, Users};
 use carina_vnet_access::access_app::AccessConfig;
 use carina_vnet_access::control::{Reply, Request};
-use carina_vnet_access::desk::{Asked, Desk};
 use carina_vnet_access::key::HostKeys;
+use carina_vnet_access::mailbox::{Asked, Desk};
 pub use carina_vnet_access::register::RegisterError;
 use carina_vnet_access::register::{DifFacts, Facts, Register};
 use carina_vnet_access::{Refusal, Refused};
@@ -43,8 +43,8 @@ use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::graph::{add_port_app, limiter};
 use crate::names::{access_app, rate_app};
+use crate::port_selection::SecondPorts;
 use crate::progress::Progress;
-use crate::second_ports::SecondPorts;
 use crate::underlay::Underlay;
 
 /// The access points of a network on this host: their registers, and the threads that decide about

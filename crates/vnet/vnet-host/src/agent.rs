@@ -29,19 +29,19 @@ use crate::alone::{now_ms, record_of};
 use crate::directory::{Record, VnetDir, Vnets, Wanted};
 use crate::error::{Error, Result};
 use crate::host_dif::HostDif;
+use crate::leftovers;
 use crate::node::{Output, Sink, Until};
 use crate::plan::Plan;
 use crate::random::random_bytes;
-use crate::remains;
 use crate::removed::Removed;
 use crate::saved::Saved;
+use crate::trace;
 use crate::underlay::{HostSettings, own_name};
-use crate::way;
 use carina_vnet::access::AtAddress;
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::progress::Event;
 use carina_vnet::report::{ConsoleSaid, TestReport, VnetReport};
-use carina_vnet::way::{Way, WayQuery};
+use carina_vnet::trace::{Way, WayQuery};
 
 pub use self::inside::copied_links;
 
@@ -117,7 +117,7 @@ impl Agent {
                 .provider_vnet()
                 .and_then(|it| agent.removed.through(it));
             if through >= Some(record.part.generation) {
-                remains::remove(&dir, &record)?;
+                leftovers::remove(&dir, &record)?;
                 continue;
             }
             let network = Network::start(dir, record, &agent.host, Instant::now())?;
@@ -236,7 +236,7 @@ impl Agent {
         let plan = Plan::of(document, &records, &self.judge())?;
         let is_this = |record: &&Record| record.is_of_operator(&plan.name);
         let ended = match records.iter().find(is_this) {
-            Some(record) => remains::ended_nodes(&self.vnets.vnet(&plan.name), record)?,
+            Some(record) => leftovers::ended_nodes(&self.vnets.vnet(&plan.name), record)?,
             None => Vec::new(),
         };
         Ok(plan.with_ended(&ended))
@@ -322,7 +322,7 @@ impl Agent {
     pub fn trace(&self, name: &str, query: &WayQuery) -> Result<Way> {
         let network = self.network(name)?;
         let part = network.record().part;
-        way::trace(&*network.vnet()?, &part, &self.vnets.vnet(name), query)
+        trace::trace(&*network.vnet()?, &part, &self.vnets.vnet(name), query)
     }
 
     /// Runs a shell command in a node, and returns its output when it has ended.
@@ -372,11 +372,11 @@ impl Agent {
             Ok(network) => {
                 network.leave_dif();
                 network.stop();
-                remains::remove(&self.vnets.vnet(name), &network.record())?;
+                leftovers::remove(&self.vnets.vnet(name), &network.record())?;
                 self.lock().remove(name);
                 Ok(())
             }
-            Err(_) if self.vnets.has(name) => remains::remove_recorded(&self.vnets.vnet(name)),
+            Err(_) if self.vnets.has(name) => leftovers::remove_recorded(&self.vnets.vnet(name)),
             Err(error) => Err(error),
         }
     }

@@ -17,7 +17,7 @@ use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{
     AtPath, Exec, ExecReply, MigrationReport, PoolReport, SaveReport, TestReport, VnetReport,
 };
-use carina_vnet::way::{Way, WayQuery};
+use carina_vnet::trace::{Way, WayQuery};
 
 /// Path of the socket of the agent with this run directory.
 #[must_use]

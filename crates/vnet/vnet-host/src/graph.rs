@@ -18,7 +18,7 @@ use crate::far_flow::{Flows, pair_of};
 use crate::flow_port::FlowPortConfig;
 use crate::names::{MUX_APP, UNDERLAY_APP, card_app, flow_app, rate_app, tunnel_app};
 use crate::nics;
-use crate::second_ports::SecondPorts;
+use crate::port_selection::SecondPorts;
 use crate::underlay::{NEEDED, UnderlayPort};
 use carina_vnet::host_part::LinkEnd;
 

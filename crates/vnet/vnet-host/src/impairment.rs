@@ -17,7 +17,7 @@ use carina_vnet::impairment::{Impairment, Impairments, LinkImpairment};
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::names::{impair_app, rate_app};
-use crate::second_ports::is_port_app;
+use crate::port_selection::is_port_app;
 
 /// The configuration of the app that impairs one direction of a link.
 fn config_of(impairment: &Impairment, seed: u64) -> ImpairConfig {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::far_flow::Flows;
     use crate::graph::graph_of;
-    use crate::second_ports::SecondPorts;
+    use crate::port_selection::SecondPorts;
     use crate::steps::tests::part;
     use carina_vnet::host_part::{Far, FarHost};
 

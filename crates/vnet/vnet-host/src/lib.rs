@@ -16,17 +16,18 @@
 //! link to another host leaves through a tunnel over the [`underlay`], an interface of the host.
 //!
 //! All names contain the network's uid ([`names`]), so that what a killed agent has left behind is
-//! found, and nothing else is touched. [`Agent`] makes and changes networks; [`remains::remove`]
+//! found, and nothing else is touched. [`Agent`] makes and changes networks; [`leftovers::remove`]
 //! removes one, even without the agent that made it.
 
 #![forbid(unsafe_code)]
 
 pub mod access;
 pub mod admission;
+pub mod admission_check;
 pub mod agent;
 mod alone;
-mod bell;
 mod carrier;
+mod change_counter;
 pub mod client;
 pub mod confinement;
 mod console;
@@ -41,7 +42,7 @@ mod graph;
 pub mod guest_wire;
 mod host_dif;
 mod impairment;
-pub mod judgement;
+pub mod leftovers;
 pub mod link_name;
 mod making;
 mod member;
@@ -50,22 +51,21 @@ mod namespace;
 pub mod nics;
 mod node;
 pub mod plan;
+mod port_selection;
 mod probe;
 pub mod progress;
 mod random;
-pub mod remains;
 mod removal;
 mod removed;
 pub mod saved;
 mod saved_error;
-mod second_ports;
 pub mod server;
 mod steps;
 mod switched_off;
+pub mod trace;
 pub mod underlay;
 mod vnet;
 mod watch;
-pub mod way;
 pub mod web;
 pub mod whereabouts;
 
@@ -73,6 +73,6 @@ pub use agent::Agent;
 pub use directory::{Record, VnetDir, Vnets, Wanted};
 pub use error::{Error, Result};
 pub use node::{Arrived, Collector, Output, Sink, Stream, Until};
-pub use second_ports::port_app_now;
+pub use port_selection::port_app_now;
 pub use underlay::{HostSettings, Underlay, own_name};
 pub use watch::{EchoStream, Echoes};

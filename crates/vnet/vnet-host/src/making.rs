@@ -6,7 +6,7 @@ use carina_vnet::host_part::{EndPart, HostPart, LinkPart};
 use crate::error::Result;
 use crate::names::{node_namespace, port, ports_namespace};
 use crate::namespace;
-use crate::second_ports::both_ports;
+use crate::port_selection::both_ports;
 use carina_vnet::host_part::LinkEnd;
 
 /// Creates the namespaces of a part that are not in `existing`: the one for ports, and those of

@@ -31,9 +31,9 @@ use crate::confinement::Confinement;
 use crate::console::Console;
 use crate::directory::VnetDir;
 use crate::error::{Error, Result};
+use crate::port_selection::SecondPorts;
 use crate::probe::Asks;
 use crate::saved::Saved;
-use crate::second_ports::SecondPorts;
 
 /// What is needed to make a network's nodes.
 #[derive(Clone, Copy, Debug)]

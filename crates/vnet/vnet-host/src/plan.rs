@@ -11,12 +11,12 @@ use self::reasons::{
     changes_of_document, changes_of_link, changes_of_node, differences, ends, link_words,
     node_words,
 };
+use crate::admission_check::Judge;
 use crate::alone::record_of;
 use crate::directory::{Record, Wanted};
 use crate::error::{Error, Result};
-use crate::judgement::Judge;
+use crate::leftovers::EndedNode;
 use crate::nics;
-use crate::remains::EndedNode;
 use crate::steps::Steps;
 
 /// The steps with which this host would make or change a network, computed without carrying them

@@ -9,7 +9,7 @@ use carina_vnet::host_part::{HostPart, HostStatus, LinkStatus, NodeStatus};
 use carina_vnet::message::MoveState;
 use carina_vnet::progress::{Event, Phase, PhaseTime};
 
-use crate::bell::Bell;
+use crate::change_counter::Bell;
 use crate::error::{Error, Result};
 
 /// Progress of a network: the thread that creates the network writes it, other threads read it.

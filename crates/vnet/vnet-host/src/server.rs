@@ -26,7 +26,7 @@ use crate::node::{Sink, Until};
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
-use carina_vnet::way::WayQuery;
+use carina_vnet::trace::WayQuery;
 use carina_vnet_web::streamed::{Caller, streamed};
 
 /// A handle that ends a server when it is dropped.

@@ -31,14 +31,14 @@ use crate::far_flow::FarFlows;
 use crate::graph::graph_of;
 use crate::host_dif::HostDif;
 use crate::impairment;
+use crate::leftovers;
 use crate::making::{make_namespaces, make_ports, remove_ports};
 use crate::names::ports_namespace;
 use crate::namespace;
 use crate::node::{Images, Node, Site, forget_moves, recover};
+use crate::port_selection::{SecondPorts, both_ports};
 use crate::progress::Progress;
-use crate::remains;
 use crate::saved::Saved;
-use crate::second_ports::{SecondPorts, both_ports};
 use crate::steps::Steps;
 use crate::switched_off::{self, SwitchedOff};
 use crate::underlay::Underlay;
@@ -47,7 +47,7 @@ use carina_vnet::impairment::Impairments;
 use carina_vnet::progress::Phase;
 
 /// A network on this host. Dropping this value leaves the network's things in place;
-/// [`remains::remove`] removes them.
+/// [`leftovers::remove`] removes them.
 #[derive(Debug)]
 pub(crate) struct Vnet {
     dir: VnetDir,
@@ -91,9 +91,9 @@ impl Vnet {
         progress: &Arc<Progress>,
     ) -> Result<Vnet> {
         let part = &record.part;
-        let mut existing = remains::living_namespaces(part.vnet)?;
+        let mut existing = leftovers::living_namespaces(part.vnet)?;
         if !record.is_settled {
-            remains::end(dir, record)?;
+            leftovers::end(dir, record)?;
             existing.clear();
             forget_moves(dir)?;
         }
@@ -147,7 +147,7 @@ impl Vnet {
         }
         *there = match done {
             Ok(()) => part.clone(),
-            Err(_) => observed(&self.dir, part, &remains::living_namespaces(part.vnet)?)?,
+            Err(_) => observed(&self.dir, part, &leftovers::living_namespaces(part.vnet)?)?,
         };
         done
     }
@@ -250,7 +250,7 @@ impl Vnet {
         self.repoint(there, part, steps)?;
         self.leave_difs(there, part)?;
         self.end_members(there, part)?;
-        make_namespaces(part, &remains::living_namespaces(part.vnet)?)?;
+        make_namespaces(part, &leftovers::living_namespaces(part.vnet)?)?;
         let without = self.without_ports(&steps.linked);
         if !there.nodes.is_empty() {
             // A link whose one end was removed with its node may still have a port at the other
@@ -419,7 +419,7 @@ impl Vnet {
 
 /// The nodes and links of `part` that exist on this host now.
 fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<HostPart> {
-    let nodes = remains::nodes_there(dir, part, namespaces)?;
+    let nodes = leftovers::nodes_there(dir, part, namespaces)?;
     let mut there = part.clone();
     there.nodes.retain(|node| nodes.contains(&node.name));
     let ports = namespace::interfaces(&ports_namespace(part.vnet))?;

@@ -15,9 +15,9 @@ use crate::carrier::far_words;
 use crate::directory::{VnetDir, Vnets};
 use crate::error::{Attempt, Result};
 use crate::names::{end_of, node_namespace, ports_namespace};
-use crate::second_ports::SecondPorts;
+use crate::port_selection::SecondPorts;
 use crate::underlay::own_name;
-use crate::{namespace, remains};
+use crate::{leftovers, namespace};
 
 /// Where a node is: its host, its namespace or process, its console, and its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,7 +57,7 @@ pub fn nodes(vnets: &Vnets) -> Result<Vec<Whereabouts>> {
     for (name, record) in vnets.list()? {
         let part = &record.part;
         let dir = vnets.vnet(&name);
-        let namespaces = remains::namespaces(part.vnet)?;
+        let namespaces = leftovers::namespaces(part.vnet)?;
         let machines = carina_vm::list(&dir.machines()).attempt("listing machines")?;
         let ports = ports_namespace(part.vnet);
         let second = if namespaces.contains(&ports) {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::HostLimits;
 use carina_vnet_host::admission::Capacity;
-use carina_vnet_host::judgement::{Judge, MACHINE_INTERFACES_MAX, check_document};
+use carina_vnet_host::admission_check::{Judge, MACHINE_INTERFACES_MAX, check_document};
 use carina_vnet_host::plan::Plan;
 use proptest::prelude::*;
 

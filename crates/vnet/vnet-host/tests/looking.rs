@@ -8,7 +8,7 @@ use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::LinkState;
 use carina_vnet::impairment::{Impairment, LinkImpairment};
 use carina_vnet::report::VnetState;
-use carina_vnet::way::WayQuery;
+use carina_vnet::trace::WayQuery;
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_host::names::port_app;
 use carina_vnet_host::plan::Action;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::report::{VnetReport, VnetState};
-use carina_vnet::way::WayQuery;
+use carina_vnet::trace::WayQuery;
 use carina_vnet_host::{Agent, Vnets};
 
 use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};

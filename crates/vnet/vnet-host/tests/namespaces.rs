@@ -5,7 +5,7 @@ use std::path::Path;
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::report::VnetState;
-use carina_vnet_host::{Agent, Vnets, remains};
+use carina_vnet_host::{Agent, Vnets, leftovers};
 
 use crate::waiting::{Home, is_root, left_of, run, wait_until_settled};
 
@@ -155,7 +155,7 @@ fn network_of_an_agent_that_has_gone_is_taken_up_or_removed() {
     drop(agent);
     let vnets = Vnets::of(&run_dir);
     let record = vnets.vnet("gone").read().unwrap();
-    remains::remove(&vnets.vnet("gone"), &record).unwrap();
+    leftovers::remove(&vnets.vnet("gone"), &record).unwrap();
     assert_eq!(left_of(&first.vnet.to_string()), Vec::<String>::new());
     assert!(is_empty(vnets.path()));
 }

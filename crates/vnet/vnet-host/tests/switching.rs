@@ -6,7 +6,7 @@ use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{VnetReport, VnetState};
-use carina_vnet::way::WayQuery;
+use carina_vnet::trace::WayQuery;
 use carina_vnet_host::plan::Action;
 use carina_vnet_host::{Agent, Vnets};
 

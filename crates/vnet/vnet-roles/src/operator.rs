@@ -14,8 +14,8 @@ use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::progress::Event;
 use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{Exec, ExecReply, LinkReport, MigrationReport, TestReport, VnetReport};
+use carina_vnet::trace::{Way, WayQuery};
 use carina_vnet::vno::Seen;
-use carina_vnet::way::{Way, WayQuery};
 use serde::de::DeserializeOwned;
 
 use crate::calling::address::Address;
@@ -347,7 +347,11 @@ impl Client {
     pub fn report(&self, name: &str) -> Answer<VnetReport> {
         let (seen, document) = (self.seen(name)?, self.document(name)?);
         let look = self.look(name)?;
-        Ok(inside::sight::report(&seen, &document, Some(&look)))
+        Ok(inside::network_report::report(
+            &seen,
+            &document,
+            Some(&look),
+        ))
     }
 
     /// Traces the path from one node to another, and finds where echo requests are dropped.

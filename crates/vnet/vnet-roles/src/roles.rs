@@ -35,7 +35,7 @@ use crate::serving::listening::Listening;
 use crate::serving::messages::{self, Service};
 use crate::serving::operations::Operations;
 use crate::serving::page;
-use crate::serving::pip_asks::PipAsks;
+use crate::serving::pip_handlers::PipAsks;
 use crate::serving::provider::Provider;
 use crate::serving::verbs::{self, Verbs};
 use crate::serving::watching::Watching;

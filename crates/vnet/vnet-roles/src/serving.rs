@@ -11,7 +11,7 @@ pub mod messages;
 pub mod moves;
 pub mod operations;
 pub mod page;
-pub mod pip_asks;
+pub mod pip_handlers;
 pub mod provider;
 pub mod rights;
 mod sources;

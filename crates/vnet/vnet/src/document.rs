@@ -44,11 +44,11 @@ pub use self::node::{Boot, Kind, Nics, Node, ResolvedNode, Via};
 pub use self::per_direction::PerDirection;
 pub use self::value::{Rate, Share, Span, ValueError};
 
+mod checker;
 mod extension;
 mod fault;
 mod form;
 mod impairment;
-mod judge;
 pub mod limits;
 mod name;
 mod node;

@@ -25,10 +25,10 @@ use carina_embed::HostId;
 use carina_time::Instant;
 
 use crate::host_part::VnetId;
-use crate::lately::Lately;
 use crate::message::{FromAgent, FromPip, PartKey, PartRequest, PartStatus, ToAgent, ToPip};
-use crate::mirror::to_value;
+use crate::reason_cache::Lately;
 use crate::store::{Outcome, Store, StoreError};
+use crate::store_copy::to_value;
 use crate::timing::Timing;
 
 use self::books::{Books, MOVES_BITS, Made};

@@ -14,8 +14,8 @@ use crate::document::Document;
 use crate::grant::{Grant, GrantError};
 use crate::host_part::VnetId;
 use crate::message::{FromVnp, Reason, ReasonCode, Standing, ToVnp};
-use crate::mirror::{Mirror, from_value, to_value};
 use crate::store::{Outcome, Store, StoreError, Transaction};
+use crate::store_copy::{Mirror, from_value, to_value};
 use crate::timing::Timing;
 
 mod granting;

@@ -29,12 +29,12 @@ use carina_time::Instant;
 
 use crate::document::Document;
 use crate::host_part::{EndPart, VnetId};
-use crate::lately::Lately;
 use crate::message::{
     Advertisement, FromVnp, PartStatus, Reason, ReasonCode, Standing, ToPip, ToVnp, TunnelEnd,
 };
-use crate::mirror::{Mirror, from_value, to_value};
+use crate::reason_cache::Lately;
 use crate::store::{Outcome, Store, StoreError, Transaction};
+use crate::store_copy::{Mirror, from_value, to_value};
 use crate::timing::Timing;
 
 use self::record::{Record, Step, Then};

@@ -10,8 +10,8 @@ use carina_namespaces::{Namespace, namespace_file};
 use carina_sys::NetworkNamespace;
 use carina_vnet::document::Form;
 use carina_vnet::message::Condition;
+use carina_vnet::trace::Way;
 use carina_vnet::vno::Seen;
-use carina_vnet::way::Way;
 use carina_vnet_access::token::Token;
 use carina_wire::pcapng::{Item, Reader};
 

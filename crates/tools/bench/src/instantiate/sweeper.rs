@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use carina_api::paths::RunDir;
-use carina_vnet_host::{Vnets, remains};
+use carina_vnet_host::{Vnets, leftovers};
 
 use crate::error::{Attempt, Result};
 
@@ -84,9 +84,9 @@ fn wait_for_agent(run_dir: &Path) {
 
 fn remove_networks(run_dir: &RunDir) -> carina_vnet_host::Result<()> {
     let vnets = Vnets::of(run_dir);
-    remains::remove_pool(&vnets)?;
+    leftovers::remove_pool(&vnets)?;
     for name in vnets.names()? {
-        remains::remove_recorded(&vnets.vnet(&name))?;
+        leftovers::remove_recorded(&vnets.vnet(&name))?;
     }
     Ok(())
 }

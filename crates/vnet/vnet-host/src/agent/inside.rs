@@ -13,12 +13,12 @@ use crate::engine_frames::EngineFrames;
 use crate::error::{Attempt, Error, Result};
 use crate::names::end_of;
 use crate::node::Arrived;
+use crate::port_selection::port_app_now;
 use crate::probe::Asks;
-use crate::second_ports::port_app_now;
-use crate::way::PieceWatch;
+use crate::trace::PieceWatch;
 use carina_vnet::host_part::LinkEnd;
 use carina_vnet::impairment::Impairment;
-use carina_vnet::way::Sought;
+use carina_vnet::trace::Sought;
 
 impl Agent {
     /// Whether a node is a virtual machine or a namespace.

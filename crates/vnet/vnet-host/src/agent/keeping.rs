@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Agent, others};
 use crate::directory::Wanted;
 use crate::error::{Error, Result};
-use crate::remains;
+use crate::leftovers;
 use crate::saved::{Manifest, Saved, SavedError};
 use carina_vnet::report::{MigrationReport, SaveReport, VnetReport};
 
@@ -59,7 +59,7 @@ impl Agent {
         if let Some((other, _)) = same {
             return Err(SavedError::IsThere(other.clone()).into());
         }
-        if !remains::namespaces(vnet)?.is_empty() {
+        if !leftovers::namespaces(vnet)?.is_empty() {
             // Another agent of this host has a network with this uid.
             return Err(SavedError::IsThere(vnet.to_string()).into());
         }

@@ -8,10 +8,10 @@ use carina_vnet::message::{MoveState, ReceiveNode, SendNode};
 
 use super::Agent;
 use super::network::Network;
+use crate::admission_check::check;
 use crate::directory::part_name;
 use crate::error::{Attempt, Error, Result};
 use crate::guest_wire::{self, GuestCaller, GuestWire, Offer};
-use crate::judgement::check;
 use crate::watch::EchoStream;
 
 /// The connections over which nodes are sent to other agents and received from them.

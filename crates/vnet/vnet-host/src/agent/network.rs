@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use carina_vnet::host_part::{HostPart, HostStatus, NodeState, NodeStatus};
 use carina_vnet::message::{MoveState, MoveStatus};
 
-use crate::bell::Bell;
+use crate::change_counter::Bell;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
 use crate::host_dif::HostDif;

@@ -8,8 +8,8 @@ use carina_vnet::host_part::{Far, HostPart};
 use super::network::Network;
 use super::{Agent, others};
 use crate::admission::Capacity;
+use crate::admission_check::{Judge, limits_of_this_host};
 use crate::error::{Error, Result};
-use crate::judgement::{Judge, limits_of_this_host};
 use crate::nics::{chosen, keep, look};
 
 impl Agent {

@@ -16,11 +16,11 @@ use carina_vnet::message::{FromAgent, ToAgent};
 
 use super::network::{Again, Network, report_of_absent};
 use super::{Agent, random_id};
+use crate::admission_check::limits_of_this_host;
 use crate::carrier::carrier_of;
 use crate::directory::{Record, Wanted, part_name};
 use crate::error::{Attempt, Error, Result};
-use crate::judgement::limits_of_this_host;
-use crate::{judgement, remains};
+use crate::{admission_check, leftovers};
 use carina_vnet::report::VnetReport;
 
 /// What an agent remembers about orders in addition to its networks.
@@ -209,7 +209,7 @@ impl Agent {
     /// tunnels.
     fn check(&self, part: &HostPart, networks: &BTreeMap<String, Arc<Network>>) -> Result<()> {
         part.check()?;
-        judgement::check(part)?;
+        admission_check::check(part)?;
         let mut tunnels = BTreeMap::new();
         let own = part_name(part.vnet);
         for (name, network) in networks.iter().filter(|(name, _)| **name != own) {
@@ -279,7 +279,7 @@ impl Agent {
         let removal = move || {
             network.leave_dif();
             network.stop();
-            match remains::remove(&dir, &network.record()) {
+            match leftovers::remove(&dir, &network.record()) {
                 Ok(()) => drop(lock(&networks).remove(&name)),
                 Err(error) => network.tell(format!("it cannot be removed: {error}")),
             }

@@ -26,7 +26,7 @@ use super::graph_of;
 use crate::far_flow::Flows;
 use crate::flow_port::FlowSocket;
 use crate::names::{UNDERLAY_APP, port_app};
-use crate::second_ports::SecondPorts;
+use crate::port_selection::SecondPorts;
 use crate::underlay::{Underlay, UnderlayPort};
 
 type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;

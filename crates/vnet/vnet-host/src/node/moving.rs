@@ -33,8 +33,8 @@ use crate::error::{Attempt, Error, Result};
 use crate::making::{make_taps, remove_named};
 use crate::names::{end_of, ports_namespace};
 use crate::namespace;
+use crate::port_selection::both_ports;
 use crate::removal::{remove_directory, remove_file};
-use crate::second_ports::both_ports;
 use carina_vnet::host_part::LinkEnd;
 
 /// A machine that is about to leave its QEMU. No command is executed in it meanwhile.

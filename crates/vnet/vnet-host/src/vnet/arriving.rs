@@ -16,8 +16,8 @@ use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
 use crate::making::{make_ends, remove_named, rename};
 use crate::names::end_of;
 use crate::node::{Arrival, ArrivalNote, Node, Site, arrival_notes, forget_arrival, stay};
+use crate::port_selection::both_ports;
 use crate::progress::Progress;
-use crate::second_ports::both_ports;
 use crate::steps::Steps;
 use carina_vnet::host_part::LinkEnd;
 

@@ -6,8 +6,8 @@ use carina_vnet::host_part::{Cause, HostPart, LinkPart, NodeState};
 
 use super::{Vnet, lock, observed};
 use crate::error::Result;
+use crate::leftovers;
 use crate::node::Node;
-use crate::remains;
 
 impl Vnet {
     /// Reports nodes that have ended by themselves since the last check. Returns whether there are
@@ -68,7 +68,7 @@ impl Vnet {
                 node.remove()?;
             }
         }
-        let living = remains::living_namespaces(there.vnet)?;
+        let living = leftovers::living_namespaces(there.vnet)?;
         let left = observed(&self.dir, there, &living)?;
         let is_left = |link: &LinkPart| left.links.iter().any(|it| it.number == link.number);
         let lost = there.links.iter().filter(|link| !is_left(link));

@@ -17,7 +17,7 @@ use crate::graph::add_port_app;
 use crate::making::remove_named;
 use crate::names::end_of;
 use crate::node::{Move, Node, forget_move};
-use crate::second_ports::SecondPorts;
+use crate::port_selection::SecondPorts;
 use crate::watch::{EchoStream, Echoes};
 use carina_vnet::host_part::LinkEnd;
 use carina_vnet::report::MigrationReport;

@@ -23,7 +23,7 @@ use super::substrate::Substrate;
 use crate::agent::{Agent, copied_links};
 use crate::engine_frames::EngineFrames;
 use crate::error::Error;
-use crate::second_ports::port_app_now;
+use crate::port_selection::port_app_now;
 use crate::server;
 
 /// Answers the requests of an agent's web page, and records the histories of networks. Recording

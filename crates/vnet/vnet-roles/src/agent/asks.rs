@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Hosting;
 use crate::calling::connection::{CallError, Callee, Connection, Request};
-use crate::inside::desk::Reply;
+use crate::inside::request_queue::Reply;
 use crate::inside::tenants::Places;
 use crate::inside::{Ask, Wanted};
 use crate::log::Log;

@@ -6,7 +6,7 @@ use carina_vnet::host_part::LinkState;
 use carina_vnet::impairment::Impairment;
 use carina_vnet::layout::Layout;
 use carina_vnet::report::{ExecLine, ExecReply, MigrationReport, NodeReport, Passed};
-use carina_vnet::way::PieceSeen;
+use carina_vnet::trace::PieceSeen;
 use serde::{Deserialize, Serialize};
 
 /// What a host answers to an [`Ask`](super::Ask).

@@ -6,9 +6,9 @@ use std::time::Duration;
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::VnetId;
-use carina_vnet::way::{ECHO, ECHOES_MAX, Together, Way, WayQuery};
+use carina_vnet::trace::{ECHO, ECHOES_MAX, Together, Way, WayQuery};
 
-use super::sight::whole;
+use super::network_report::whole;
 use super::test::Asking;
 use super::{Answer, Ask, Look};
 

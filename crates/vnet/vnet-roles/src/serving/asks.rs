@@ -16,12 +16,12 @@ use tokio::task::JoinSet;
 
 use super::entrance::Caller;
 use super::messages::{body_of, read};
-use super::pip_asks::PipAsks;
+use super::pip_handlers::PipAsks;
 use super::{drains, moves};
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::{Below, together};
-use crate::inside::desk::Reply;
+use crate::inside::request_queue::Reply;
 use crate::inside::{Answer, Ask, Wanted};
 use crate::machine::{no_right, of_another};
 

@@ -19,7 +19,7 @@ use super::entrance::Caller;
 use super::messages::body_of;
 use super::messages::read;
 use super::moves::{MoveRequest, check_operator, moved, refusal};
-use super::pip_asks::PipAsks;
+use super::pip_handlers::PipAsks;
 
 /// A request to drain a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::entrance::Caller;
 use super::messages::body_of;
 use super::messages::read;
-use super::pip_asks::PipAsks;
+use super::pip_handlers::PipAsks;
 use crate::identity::{Identity, Role};
 use crate::inside::{Answer, Ask, Wanted};
 use crate::machine::no_right;

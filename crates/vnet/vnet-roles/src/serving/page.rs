@@ -21,7 +21,7 @@ use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::message::Condition;
 use carina_vnet::report::{ConsoleTyped, LinkReport, VnetReport};
 use carina_vnet::store::Store;
-use carina_vnet::way::WayQuery;
+use carina_vnet::trace::WayQuery;
 use carina_vnet_web::answers::{answer, answered, event_query};
 use carina_vnet_web::captures::{self, CaptureWanted, Captures};
 use carina_vnet_web::{About, written};

@@ -17,7 +17,7 @@ use super::operations::Operations;
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::Below;
-use crate::inside::sight::report;
+use crate::inside::network_report::report;
 use crate::inside::{Answer, Ask, Look, Wanted};
 
 /// Reads the states of a VNO's networks from the hosts, through the VNP and the PIPs, and records

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::fault::{DocumentError, Lines};
 use super::limits::TEXT_MAX;
-use super::{Document, judge, toml_form, xml_form};
+use super::{Document, checker, toml_form, xml_form};
 
 /// A text format of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(super) fn read(text: &str, form: Form) -> Result<Document, DocumentError> {
 }
 
 pub(super) fn check(document: &Document, lines: &Lines) -> Result<(), DocumentError> {
-    let findings = judge::judge(document, lines);
+    let findings = checker::judge(document, lines);
     if findings.is_empty() {
         Ok(())
     } else {

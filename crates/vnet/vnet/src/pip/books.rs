@@ -8,8 +8,8 @@ use carina_time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::host_part::VnetId;
-use crate::mirror::{Mirror, from_value, to_value};
 use crate::store::{Outcome, Store, StoreError, Transaction};
+use crate::store_copy::{Mirror, from_value, to_value};
 
 use self::charge::Charge;
 pub(super) use self::made::Made;

@@ -4,8 +4,8 @@ use carina_time::Instant;
 
 use crate::host_part::EndPart;
 use crate::message::{FromPip, PartKey, TunnelEnd};
-use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
+use crate::store_copy::to_value;
 
 use super::books::Made;
 use super::{Pip, Step, far_ends};

@@ -24,8 +24,8 @@ use carina_time::{Duration, Instant};
 use crate::document::Kind;
 use crate::host_part::{LinkState, NodeState, VnetId};
 use crate::message::{MoveState, PartEnd, Reason, ReasonCode, ReceiveNode, SendNode, ToAgent};
-use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
+use crate::store_copy::to_value;
 
 use super::books::round_of;
 use super::moves::{MoveOutcome, Moving, Untold};

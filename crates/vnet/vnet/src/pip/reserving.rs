@@ -8,8 +8,8 @@ use super::placing::{self, Keeping, Laid, Placement, Unplaced};
 use super::{Pip, ROUND_MAX, Step, hosting};
 use crate::host_part::VnetId;
 use crate::message::{FromPip, PartKey, PartRequest, Reason, ReasonCode};
-use crate::mirror::to_value;
 use crate::store::{Outcome, Store, StoreError};
+use crate::store_copy::to_value;
 
 impl<S: Store> Pip<S> {
     /// Reserves a part or answers why not. Repeating the request renews the lease of the

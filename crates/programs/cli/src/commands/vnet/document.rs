@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use carina_vnet::document::{Document, Form, XML_SCHEMA};
-use carina_vnet_host::judgement::check_document;
+use carina_vnet_host::admission_check::check_document;
 use clap::Args;
 use serde_json::json;
 

@@ -10,7 +10,7 @@ use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet::report::{LinkReport, VnetReport, VnetState};
 use carina_vnet_host::client::{Client, REMOVAL};
 use carina_vnet_host::directory::is_part_name;
-use carina_vnet_host::{Vnets, remains};
+use carina_vnet_host::{Vnets, leftovers};
 use serde_json::json;
 
 use super::agent::{ask_or_start, client, reach_or_start};
@@ -188,13 +188,13 @@ pub(super) fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
         match has_agent {
             true => client.remove(name, REMOVAL).attempt(what)?,
             false if vnets.has(name) => {
-                remains::remove_recorded(&vnets.vnet(name)).attempt(what)?;
+                leftovers::remove_recorded(&vnets.vnet(name)).attempt(what)?;
             }
             false => return Err(failed(format!("there is no network {name} here"))),
         }
     }
     if all && !has_agent {
-        remains::remove_pool(&vnets).attempt("ending the ready machines of the pool")?;
+        leftovers::remove_pool(&vnets).attempt("ending the ready machines of the pool")?;
     }
     match shared.json {
         true => print_json(&json!({ "removed": names })),

@@ -2,9 +2,9 @@
 
 use carina_api::control::ClientError;
 use carina_text::table::Table;
-use carina_vnet_host::judgement::Judge;
+use carina_vnet_host::admission_check::Judge;
 use carina_vnet_host::plan::{Action, Plan};
-use carina_vnet_host::{Record, Vnets, remains};
+use carina_vnet_host::{Record, Vnets, leftovers};
 
 use super::agent::client;
 use super::document::Source;
@@ -49,7 +49,7 @@ fn plan(shared: &Shared, source: &Source) -> Result<Plan, Failure> {
             let Some(record) = records.iter().find(is_this) else {
                 return Ok(plan);
             };
-            let ended = remains::ended_nodes(&vnets.vnet(&plan.name), record);
+            let ended = leftovers::ended_nodes(&vnets.vnet(&plan.name), record);
             let ended = ended.attempt(what())?;
             Ok(plan.with_ended(&ended))
         }

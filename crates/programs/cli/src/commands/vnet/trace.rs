@@ -2,7 +2,7 @@
 //! dropped.
 
 use carina_text::table::{Table, short};
-use carina_vnet::way::{Act, Direction, Way, WayQuery};
+use carina_vnet::trace::{Act, Direction, Way, WayQuery};
 
 use super::agent::client;
 use super::network::report_of;

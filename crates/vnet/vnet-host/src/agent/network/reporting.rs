@@ -6,7 +6,7 @@ use carina_vnet::host_part::{HostPart, HostStatus};
 use super::{Network, Outcome};
 use crate::impairment::{dropped_by, of_link};
 use crate::names::{impair_app, rate_app};
-use crate::second_ports::is_port_app;
+use crate::port_selection::is_port_app;
 use carina_vnet::impairment::{Impairments, LinkImpairment};
 use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
 

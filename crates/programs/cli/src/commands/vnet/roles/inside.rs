@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use carina_api::output::Sink;
 use carina_vnet::exec_lines::StreamError;
 use carina_vnet::report::{Exec, TestReport, VnetReport};
-use carina_vnet::way::{Way, WayQuery};
+use carina_vnet::trace::{Way, WayQuery};
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_roles::calling::connection::CallError;
 use carina_vnet_roles::inside::{Answer, Ask};

@@ -2,10 +2,10 @@
 
 use carina_frame_engine::counter_file::Reading;
 use carina_vnet::host_part::LinkEnd;
-use carina_vnet::way::Dropped;
+use carina_vnet::trace::Dropped;
 
 use crate::names::{arp_app, flow_app, impair_app, rate_app, tunnel_app};
-use crate::second_ports::both_apps;
+use crate::port_selection::both_apps;
 
 /// Frames from end `near` to end `far` that were dropped between two readings of the counters. An
 /// end on another host has no apps here; that host reports its own drops.

@@ -224,7 +224,7 @@ pub fn spot_of(part: &HostPart, end: &str) -> Option<LinkEnd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::way::test_part::part;
+    use crate::trace::test_part::part;
 
     fn sight(way: Direction, end: &str, act: Act, frames: u64) -> Sight {
         Sight {

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use carina_graph::trace::{TraceRequest, TraceStream};
 use carina_vnet::host_part::HostPart;
-use carina_vnet::way::{Act, Direction, Sightings, Spot};
+use carina_vnet::trace::{Act, Direction, Sightings, Spot};
 use carina_wire::ether::{ETHERTYPE_ARP, Header};
 use carina_wire::inet::{Arp4, ETHERTYPE_IPV4, Ipv4Header, PROTOCOL_ICMP};
 use carina_wire::pcapng::{Item, Reader};
 
 use crate::error::{Attempt, Error, Result};
-use crate::second_ports::SecondPorts;
+use crate::port_selection::SecondPorts;
 
 /// A watch over ports of a network, whose thread reads the frames that pass.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use carina_frame_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, LinkEnd};
-use carina_vnet::way::{
+use carina_vnet::trace::{
     Act, AskedFor, Dropped, EndDropped, PieceSeen, Refusals, Sight, Sought, Spot, end_of, spot_of,
 };
 

@@ -110,7 +110,7 @@ fn owner(part: &HostPart, address: Ipv4Addr) -> String {
 mod tests {
     use super::*;
     use crate::host_part::{Far, FarHost};
-    use crate::way::test_part::part;
+    use crate::trace::test_part::part;
 
     fn place(way: Direction, end: &str, act: Act, (link, side): (u32, usize), seen: u64) -> Place {
         Place {

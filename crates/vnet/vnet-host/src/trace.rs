@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carina_frame_engine::counter_file;
 use carina_vnet::host_part::{HostPart, LinkEnd};
-use carina_vnet::way::{
+use carina_vnet::trace::{
     ECHO, ECHOES_MAX, Echoes, NoRoute, Spot, Way, WayQuery, addresses_of, expected, expected_at,
     way_of,
 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use carina_vnet::pip::Pip;
 
 use crate::driver::Handle;
-use crate::inside::desk::Desk;
+use crate::inside::request_queue::Desk;
 
 /// What the HTTP handlers of a PIP share. They take requests about nodes from the role above or
 /// from the PIP's operator, and the hosts' agents fetch them. `S` is the PIP's store.

@@ -119,7 +119,7 @@ fn address_at(part: &HostPart, link: u32, side: usize) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::way::test_part::part;
+    use crate::trace::test_part::part;
 
     #[test]
     fn way_leads_over_the_nodes_between_and_back() {
