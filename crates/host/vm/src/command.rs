@@ -59,7 +59,7 @@ impl Output {
 /// When a command is killed if it has not ended by itself: at a time limit, or when its result is
 /// no longer needed.
 #[derive(Debug, Clone, Copy)]
-pub struct Until<'a> {
+pub struct CommandLimits<'a> {
     /// Time after which the command is killed, counted from its start.
     pub limit: Duration,
     /// The caller sets this when it no longer needs the command's result; the command is then
@@ -67,7 +67,7 @@ pub struct Until<'a> {
     pub is_cancelled: &'a AtomicBool,
 }
 
-impl Until<'_> {
+impl CommandLimits<'_> {
     /// Why a command that began at `begin` must be killed now; `None` if it may continue.
     pub(crate) fn finish(&self, begin: Instant) -> Option<Finish> {
         if self.is_cancelled.load(Ordering::Acquire) {
@@ -86,10 +86,10 @@ pub enum Finish {
     /// The command ended by itself, with this exit status: 128 plus the number of the signal if a
     /// signal ended it.
     Exited(i32),
-    /// The command was killed because [`Until::is_cancelled`] was set, or because the sink refused
-    /// output.
+    /// The command was killed because [`CommandLimits::is_cancelled`] was set, or because the sink
+    /// refused output.
     Cancelled,
-    /// The command was killed because it reached [`Until::limit`].
+    /// The command was killed because it reached [`CommandLimits::limit`].
     TimedOut,
 }
 
@@ -104,7 +104,7 @@ pub enum Finish {
 /// The command cannot be started, or the kernel refuses to wait for it.
 pub fn run_piped(
     command: &mut Command,
-    until: Until<'_>,
+    until: CommandLimits<'_>,
     sink: &mut dyn Sink,
 ) -> io::Result<Finish> {
     let mut child = end_with_parent(command)
@@ -134,7 +134,7 @@ pub fn run_piped(
 fn relay(
     child: &Child,
     files: &mut [Option<File>; 2],
-    until: Until<'_>,
+    until: CommandLimits<'_>,
     sink: &mut dyn Sink,
 ) -> io::Result<Finish> {
     let begin = Instant::now();
@@ -238,9 +238,9 @@ mod tests {
         command
     }
 
-    fn never(limit: Duration) -> Until<'static> {
+    fn never(limit: Duration) -> CommandLimits<'static> {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        Until {
+        CommandLimits {
             limit,
             is_cancelled: &NEVER,
         }

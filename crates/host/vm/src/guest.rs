@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::command::{Finish, Output, Sink, Until};
+use crate::command::{CommandLimits, Finish, Output, Sink};
 use crate::error::{Error, Result};
 use crate::shell::{NoAnswer, SILENCE, Shell};
 use crate::state;
@@ -88,7 +88,12 @@ impl Guest {
     ///
     /// # Errors
     /// The guest does not answer. A command that was killed is not an error; the result says why.
-    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<Finish> {
+    pub fn stream(
+        &self,
+        command: &str,
+        until: CommandLimits<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<Finish> {
         let done = self.shell.stream(command, until, sink);
         done.map_err(|answer| self.silent(format!("`{command}`"), answer, until.limit))
     }

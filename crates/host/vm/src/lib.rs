@@ -63,7 +63,7 @@ mod vmlinux;
 
 pub use accel::{Accel, qemu};
 pub use cache::Cache;
-pub use command::{Collector, Finish, Output, PIECE_BYTES, Sink, Stream, Until, run_piped};
+pub use command::{Collector, CommandLimits, Finish, Output, PIECE_BYTES, Sink, Stream, run_piped};
 pub use cpio::Archive;
 pub use elf::{is_static, shared_libraries};
 pub use error::Error;

@@ -11,7 +11,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::command::{Finish, Output, Sink, Until};
+use crate::command::{CommandLimits, Finish, Output, Sink};
 use crate::error::{Context, Error, Result};
 use crate::qmp::{Migration, Qmp};
 use crate::shell::{NoAnswer, Shell, quoted};
@@ -236,7 +236,12 @@ impl Running {
     /// # Errors
     ///
     /// QEMU ends. A command that was killed is not an error; the result says why.
-    pub fn stream(&self, command: &str, until: Until<'_>, sink: &mut dyn Sink) -> Result<Finish> {
+    pub fn stream(
+        &self,
+        command: &str,
+        until: CommandLimits<'_>,
+        sink: &mut dyn Sink,
+    ) -> Result<Finish> {
         let done = self.shell()?.stream(command, until, sink);
         done.map_err(|why| self.no_answer(why, command, until.limit))
     }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use carina_vm::shell::WINDOW_BYTES;
-use carina_vm::{Finish, Stream, Until};
+use carina_vm::{CommandLimits, Finish, Stream};
 
 use crate::support::{machine, up};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
-const UNTIL: Until<'static> = Until {
+const UNTIL: CommandLimits<'static> = CommandLimits {
     limit: Duration::from_secs(500),
     is_cancelled: &NEVER,
 };
@@ -67,7 +67,7 @@ fn output_comes_whole_and_a_reader_that_goes_ends_it() {
         std::thread::sleep(Duration::from_millis(500));
         ControlFlow::Continue(())
     };
-    let short = Until {
+    let short = CommandLimits {
         limit: Duration::from_secs(3),
         ..UNTIL
     };
@@ -79,7 +79,7 @@ fn output_comes_whole_and_a_reader_that_goes_ends_it() {
     assert!(taken <= 8 * WINDOW_BYTES, "{taken}");
     assert!(!runs("yes"), "the command runs on");
     let is_cancelled = AtomicBool::new(false);
-    let until = Until {
+    let until = CommandLimits {
         is_cancelled: &is_cancelled,
         ..UNTIL
     };

@@ -19,7 +19,7 @@ use carina_api::AppName;
 use carina_api::control::{Client, IpcpInfo, RibObject};
 use carina_namespaces::{ChildProcess, NamespaceAccess, Process};
 use carina_vm::shell::shell_words;
-use carina_vm::{Collector, Finish, Sink, Until, run_piped};
+use carina_vm::{Collector, CommandLimits, Finish, Sink, run_piped};
 
 use crate::down::take_down;
 use crate::error::{Attempt, Error, Result};
@@ -179,7 +179,7 @@ impl Running {
     /// # Errors
     /// The program cannot be started, or the guest does not answer.
     pub fn stream(&self, system: &str, words: &[&str], sink: &mut dyn Sink) -> Result<Finish> {
-        let until = |limit: Duration| Until {
+        let until = |limit: Duration| CommandLimits {
             limit,
             is_cancelled: &self.options.is_interrupted,
         };

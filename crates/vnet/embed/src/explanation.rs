@@ -162,19 +162,19 @@ fn lack(residual: &Residual, request: &Request, node: NodeId) -> Option<Lack> {
         }
     });
     let hosts = residual.substrate().hosts().iter().zip(free);
-    let there = hosts.filter(|(host, _)| node.accepts_location(host));
-    if there.clone().count() == 0 {
+    let at_location = hosts.filter(|(host, _)| node.accepts_location(host));
+    if at_location.clone().count() == 0 {
         return Some(Lack::Location);
     }
-    let right = there
+    let right = at_location
         .filter(|(host, _)| node.accepts(host))
         .map(|(_, free)| free);
-    let most = |of: fn(&Amounts) -> u64| right.clone().map(|free| of(&free)).max();
-    let Some(cpu) = most(|free| free.cpu) else {
+    let largest = |of: fn(&Amounts) -> u64| right.clone().map(|free| of(&free)).max();
+    let Some(cpu) = largest(|free| free.cpu) else {
         return Some(Lack::Labels);
     };
-    let memory = most(|free| free.memory).unwrap_or(0);
-    let nics = most(|free| free.nics).unwrap_or(0);
+    let memory = largest(|free| free.memory).unwrap_or(0);
+    let nics = largest(|free| free.nics).unwrap_or(0);
     let amounts = Amounts::of_node(node);
     if cpu < node.cpu {
         Some(Lack::Cpu(cpu))

@@ -128,11 +128,11 @@ impl Joint {
 }
 
 /// The hosts that suit the first node, sorted by falling free rate around them.
-fn starts(attempt: &Attempt, growth: &Growth, most: usize) -> Vec<u32> {
+fn starts(attempt: &Attempt, growth: &Growth, count_max: usize) -> Vec<u32> {
     let can = |host: &u32| attempt.accepts(growth.first(), *host);
     let mut hosts: Vec<u32> = (0..attempt.hosts()).filter(can).collect();
     hosts.sort_by_key(|host| Reverse(growth.strength(*host)));
-    hosts.truncate(most.max(1));
+    hosts.truncate(count_max.max(1));
     hosts
 }
 

@@ -66,9 +66,9 @@ impl Ranked {
         let delay_max = attempt.demand(link).delay_max;
         let paths = self.paths.between(&substrate, from, to);
         paths.into_iter().any(|path| {
-            let is_fast = delay_max.is_none_or(|most| {
+            let is_fast = delay_max.is_none_or(|delay_max| {
                 let path: Vec<LinkId> = path.iter().copied().map(LinkId).collect();
-                embedding::delay(&substrate, &path) <= most
+                embedding::delay(&substrate, &path) <= delay_max
             });
             is_fast && attempt.route_on(link, path)
         })

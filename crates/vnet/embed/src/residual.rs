@@ -258,7 +258,7 @@ impl Residual {
                 return Err(Misfit::BrokenPath { link: id });
             }
             let delay = embedding::delay(&self.substrate, path);
-            if let Some(delay_max) = link.delay_max.filter(|most| delay > *most) {
+            if let Some(delay_max) = link.delay_max.filter(|delay_max| delay > *delay_max) {
                 return Err(Misfit::SlowPath {
                     link: id,
                     delay,

@@ -83,7 +83,7 @@ impl Tree {
         from: u32,
         demand: Demand,
         until: Option<u32>,
-        most: u32,
+        price_max: u32,
     ) {
         let hosts = residual.hosts().len();
         self.prices.clear();
@@ -92,8 +92,10 @@ impl Tree {
         self.before.resize(hosts, 0);
         self.is_bounded = demand.delay_max.is_some();
         match demand.delay_max {
-            None => self.fill_unbounded(residual, from, demand.rate, until, most),
-            Some(delay) => self.fill_bounded(residual, from, (demand.rate, delay), until, most),
+            None => self.fill_unbounded(residual, from, demand.rate, until, price_max),
+            Some(delay) => {
+                self.fill_bounded(residual, from, (demand.rate, delay), until, price_max)
+            }
         }
     }
 
@@ -127,7 +129,7 @@ impl Tree {
         from: u32,
         rate: u64,
         until: Option<u32>,
-        most: u32,
+        price_max: u32,
     ) {
         let substrate = residual.substrate();
         let rates = residual.rates();
@@ -155,7 +157,7 @@ impl Tree {
                 for beside in substrate.beside(host) {
                     let then = price + beside.price;
                     let next = beside.host as usize;
-                    let is_dear = then >= self.prices[next] || then > most;
+                    let is_dear = then >= self.prices[next] || then > price_max;
                     if is_dear || rates[beside.link as usize] < rate {
                         continue;
                     }
@@ -176,7 +178,7 @@ impl Tree {
         from: u32,
         (rate, delay_max): (u64, Duration),
         until: Option<u32>,
-        most: u32,
+        price_max: u32,
     ) {
         let substrate = residual.substrate();
         self.labels.clear();
@@ -220,7 +222,7 @@ impl Tree {
                     continue;
                 }
                 let price = price + beside.price;
-                if price > most {
+                if price > price_max {
                     continue;
                 }
                 // A label that is still in the queue, and is neither dearer nor slower, makes this
@@ -292,8 +294,8 @@ mod tests {
         });
         assert_eq!(found[0], found[1]);
         let [found, _] = found;
-        let mut within = |most: u32| {
-            tree.fill_within(&two_ways(), from, demand, None, most);
+        let mut within = |price_max: u32| {
+            tree.fill_within(&two_ways(), from, demand, None, price_max);
             tree.price(to)
         };
         assert_eq!(within(found.0.min(PRICE_ANY)), found.0);

@@ -166,11 +166,14 @@ fn named_relaxation_fits_and_less_does_not() {
         let Some(relaxation) = why.relaxation else {
             continue;
         };
-        let fits = |joint: &mut Joint, relaxation: Relaxation| {
+        let is_embeddable = |joint: &mut Joint, relaxation: Relaxation| {
             let relaxed = relaxation.apply(&request);
             relaxed.is_some_and(|request| joint.embed(&residual, &request).is_ok())
         };
-        assert!(fits(&mut joint, relaxation), "seed {seed}: {why:?}");
+        assert!(
+            is_embeddable(&mut joint, relaxation),
+            "seed {seed}: {why:?}"
+        );
         let less = match relaxation {
             Relaxation::Cpu(node, amount) => Relaxation::Cpu(node, amount + 1),
             Relaxation::Memory(node, amount) => Relaxation::Memory(node, amount + 1),
@@ -179,7 +182,7 @@ fn named_relaxation_fits_and_less_does_not() {
             Relaxation::AllRates(percent) => Relaxation::AllRates(percent + 1),
             _ => continue,
         };
-        assert!(!fits(&mut joint, less), "seed {seed}: {why:?}");
+        assert!(!is_embeddable(&mut joint, less), "seed {seed}: {why:?}");
         explained += 1;
     }
     assert!(explained > 40, "{explained} of 400 were explained");

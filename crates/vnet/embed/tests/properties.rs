@@ -20,9 +20,9 @@ fn verify(
 ) -> (BTreeMap<u32, [u64; 3]>, BTreeMap<u32, u64>) {
     let mut of_hosts: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
     for (node, host) in request.nodes().iter().zip(&embedding.hosts) {
-        let its = &substrate.hosts()[host.index()];
-        assert!(node.locations.is_empty() || node.locations.contains(&its.location));
-        assert!(node.labels.iter().all(|label| its.labels.contains(label)));
+        let own = &substrate.hosts()[host.index()];
+        assert!(node.locations.is_empty() || node.locations.contains(&own.location));
+        assert!(node.labels.iter().all(|label| own.labels.contains(label)));
         let sum = of_hosts.entry(host.0).or_default();
         *sum = [sum[0] + node.cpu, sum[1] + node.memory, sum[2] + node.nics];
     }
@@ -39,17 +39,17 @@ fn verify(
         let mut delay = Duration::ZERO;
         let mut passed = vec![at];
         for hop in path {
-            let its = &substrate.links()[hop.index()];
-            let [a, b] = its.ends;
+            let own = &substrate.links()[hop.index()];
+            let [a, b] = own.ends;
             assert!(at == a || at == b, "a path has a gap");
             at = if at == a { b } else { a };
             assert!(!passed.contains(&at), "a path passes a host twice");
             passed.push(at);
-            delay += its.delay;
+            delay += own.delay;
             *of_links.entry(hop.0).or_default() += link.rate;
         }
         assert_eq!(at, to, "a path ends elsewhere");
-        assert!(link.delay_max.is_none_or(|most| delay <= most));
+        assert!(link.delay_max.is_none_or(|delay_max| delay <= delay_max));
     }
     (of_hosts, of_links)
 }
@@ -110,8 +110,8 @@ fn run(seed: u64, embedder: &mut impl Embedder) -> usize {
         if let Ok(embedding) = answer {
             let sums = verify(&substrate, &request, &embedding);
             taken.add(&sums, 1);
-            let fits = residual.take(&request, &embedding);
-            assert_eq!(fits, Ok(()), "seed {seed}");
+            let outcome = residual.take(&request, &embedding);
+            assert_eq!(outcome, Ok(()), "seed {seed}");
             taken.matches(&residual);
             living.push((request, embedding, sums));
             placed += 1;

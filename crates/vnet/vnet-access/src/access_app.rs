@@ -6,7 +6,7 @@
 //! - configuration: `key`: private key of the tunnels; `listen`: address and UDP port to listen on;
 //!   `netns`: file of the network namespace in which to listen (default: the graph's); `address`:
 //!   the access point's IPv4 address on the link; `mac`: its MAC address; `node_mac`: the node's
-//!   MAC address; `mtu`: bytes of the largest packet; `desk`: receives users' requests, and
+//!   MAC address; `mtu`: bytes of the largest packet; `mailbox`: receives users' requests, and
 //!   provides orders
 //! - counters: `users`: number of users who have joined; `drop_…`: one for each reason of
 //!   [`Discard`]
@@ -38,7 +38,7 @@ use crate::access_point::{AccessPoint, Sink};
 use crate::control::Request;
 use crate::discard::Discard;
 use crate::key::{PrivateKey, PublicKey};
-use crate::mailbox::{Asked, Desk};
+use crate::mailbox::{AccessMailbox, Asked};
 use crate::tunnel::DATAGRAM_MAX;
 
 /// What an access point's app needs to start: keys, addresses, and the mailbox for decisions about
@@ -59,15 +59,15 @@ pub struct AccessConfig {
     pub node_mac: MacText,
     /// Length of the largest IP packet that the link carries, in bytes.
     pub mtu: u16,
-    /// The desk that receives requests and provides orders.
-    pub desk: Desk,
+    /// The mailbox that receives requests and provides orders.
+    pub mailbox: AccessMailbox,
 }
 
 /// The app that lets end users into a network, as it runs in the engine.
 pub struct AccessApp {
     point: AccessPoint,
     socket: DatagramSocket,
-    desk: Desk,
+    mailbox: AccessMailbox,
     pool: Pool,
     mac: [u8; 6],
     /// Ethernet header of frames to the node.
@@ -124,7 +124,7 @@ impl AppConfig for AccessConfig {
         header[6..12].copy_from_slice(&self.mac.0.0);
         header[12..].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
         let mut point = AccessPoint::new(&self.key, self.address, self.mtu);
-        let peers = self.desk.peers();
+        let peers = self.mailbox.peers();
         point.set_peers(&peers);
         let users = context.counter("users");
         users.set(peers.len() as u64);
@@ -132,7 +132,7 @@ impl AppConfig for AccessConfig {
         Ok(AccessApp {
             point,
             socket: self.bind()?,
-            desk: self.desk.clone(),
+            mailbox: self.mailbox.clone(),
             pool: context.pool().clone(),
             mac: self.mac.0.0,
             header,
@@ -163,7 +163,7 @@ impl AccessConfig {
 /// Sends and delivers what the state machine returns.
 struct Exit<'a> {
     socket: &'a mut DatagramSocket,
-    desk: &'a Desk,
+    mailbox: &'a AccessMailbox,
     pool: &'a Pool,
     header: &'a [u8; ETHER],
     frames: &'a mut Vec<Frame>,
@@ -188,15 +188,15 @@ impl Sink for Exit<'_> {
         let Some(mut frame) = self.pool.frame_of(packet) else {
             return false;
         };
-        let fits = frame.prepend(self.header);
-        if fits {
+        let is_prepended = frame.prepend(self.header);
+        if is_prepended {
             self.frames.push(frame);
         }
-        fits
+        is_prepended
     }
 
     fn request(&mut self, (index, from): (u32, IpAddr), key: PublicKey, request: Request) -> bool {
-        self.desk.ask(Asked {
+        self.mailbox.ask(Asked {
             index,
             from,
             key,
@@ -254,7 +254,7 @@ impl FrameApp for AccessApp {
     }
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
-        let orders = self.desk.take_orders();
+        let orders = self.mailbox.take_orders();
         let now = ports.now();
         let (point, mut exit) = self.parts();
         for (index, reply) in &orders.answers.replies {
@@ -269,7 +269,7 @@ impl FrameApp for AccessApp {
             self.point.set_peers(&peers);
             self.users.set(peers.len() as u64);
         }
-        self.desk.see(self.point.seen());
+        self.mailbox.see(self.point.seen());
     }
 
     fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {
@@ -281,7 +281,7 @@ impl AccessApp {
     fn parts(&mut self) -> (&mut AccessPoint, Exit<'_>) {
         let exit = Exit {
             socket: &mut self.socket,
-            desk: &self.desk,
+            mailbox: &self.mailbox,
             pool: &self.pool,
             header: &self.header,
             frames: &mut self.frames,

@@ -6,7 +6,7 @@
 //!  +----------------------+   UDP over IP    +--------------------------------------------+
 //!  | tun == wireguard_user|==================|wireguard_access == port of the node's link  |
 //!  +----------------------+   (substrate)    |    |   rates, counters                      |
-//!     `carina vnet join`                     |  desk   -- requests, replies, peers         |
+//!     `carina vnet join`                     |  mailbox -- requests, replies, peers        |
 //!                                            |    |                                        |
 //!                                            |  register -- tokens, sessions: a file       |
 //!                                            +--------------------------------------------+
@@ -21,7 +21,7 @@
 //! - [`register`] decides about tokens and stores the decisions. [`access_point`] is the state
 //!   machine that packets pass through, [`user_end`] its counterpart; [`access_app`] and
 //!   [`user_app`] are the two as apps of the engine. The engine's thread and the register's thread
-//!   exchange requests and replies through a [`desk`].
+//!   exchange requests and replies through a [`mailbox`].
 //!
 //! The state machines do no I/O. The timers of WireGuard use `boringtun`'s own clock.
 #![forbid(unsafe_code)]

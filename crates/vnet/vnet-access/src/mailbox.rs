@@ -14,7 +14,7 @@ use crate::key::PublicKey;
 /// A mailbox between the engine's thread and the thread that decides about users: requests in one
 /// direction, answers and the set of users in the other. Clones refer to the same mailbox.
 #[derive(Clone, Debug, Default)]
-pub struct Desk(Arc<Shared>);
+pub struct AccessMailbox(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -65,13 +65,13 @@ pub struct Orders {
     pub peers: Option<Vec<PeerConfig>>,
 }
 
-impl Desk {
-    /// An open desk whose users are `peers`, who joined before.
+impl AccessMailbox {
+    /// An open mailbox whose users are `peers`, who joined before.
     #[must_use]
-    pub fn with_peers(peers: Vec<PeerConfig>) -> Desk {
-        let desk = Desk::default();
-        desk.lock().all_peers = peers;
-        desk
+    pub fn with_peers(peers: Vec<PeerConfig>) -> AccessMailbox {
+        let mailbox = AccessMailbox::default();
+        mailbox.lock().all_peers = peers;
+        mailbox
     }
 
     /// Adds a request; returns false if too many are waiting.
@@ -85,7 +85,7 @@ impl Desk {
         has_room
     }
 
-    /// The next request, waiting for at most `wait`; `None` if none came or the desk is closed.
+    /// The next request, waiting for at most `wait`; `None` if none came or the mailbox is closed.
     #[must_use]
     pub fn next(&self, wait: Duration) -> Option<Asked> {
         let mut state = self.lock();
@@ -96,13 +96,13 @@ impl Desk {
         state.requests.pop_front()
     }
 
-    /// Closes the desk, which also ends waiting in [`Desk::next`].
+    /// Closes the mailbox, which also ends waiting in [`AccessMailbox::next`].
     pub fn close(&self) {
         self.lock().is_closed = true;
         self.0.rung.notify_all();
     }
 
-    /// Whether the desk is closed.
+    /// Whether the mailbox is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.lock().is_closed
@@ -142,7 +142,7 @@ impl Desk {
         state.all_peers.clone()
     }
 
-    /// Stores what the engine's thread knows about the users' systems, for [`Desk::seen`].
+    /// Stores what the engine's thread knows about the users' systems, for [`AccessMailbox::seen`].
     pub fn see(&self, seen: impl Iterator<Item = (PublicKey, PeerSeen)>) {
         self.lock().seen = seen.collect();
     }
@@ -166,14 +166,14 @@ impl State {
     }
 }
 
-impl PartialEq for Desk {
-    /// Whether both values refer to the same desk.
-    fn eq(&self, other: &Desk) -> bool {
+impl PartialEq for AccessMailbox {
+    /// Whether both values refer to the same mailbox.
+    fn eq(&self, other: &AccessMailbox) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Desk {}
+impl Eq for AccessMailbox {}
 
 /// Most requests that wait.
 const REQUESTS_MAX: usize = 64;

@@ -205,7 +205,7 @@ impl Register {
         key: PublicKey,
         token: &str,
     ) -> Result<Result<Taken, Refused>, RegisterError> {
-        let claims = match self.judge(now, key, token) {
+        let claims = match self.check_claims(now, key, token) {
             Ok(claims) => claims,
             Err(refused) => return Ok(Err(refused)),
         };
@@ -236,7 +236,7 @@ impl Register {
         }))
     }
 
-    fn judge(&self, now: u64, key: PublicKey, token: &str) -> Result<Claims, Refused> {
+    fn check_claims(&self, now: u64, key: PublicKey, token: &str) -> Result<Claims, Refused> {
         let token = Token::read(token)?;
         let claims = token.claims();
         let facts = &self.facts;

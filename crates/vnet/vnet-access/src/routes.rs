@@ -10,7 +10,7 @@ use carina_vnet::host_part::InterfaceAddress;
 /// network; after widening, also addresses that the network does not have.
 pub(crate) fn aggregate(
     prefixes: impl Iterator<Item = InterfaceAddress>,
-    most: usize,
+    count_max: usize,
 ) -> Vec<InterfaceAddress> {
     let mut all: BTreeSet<(u8, u32)> = prefixes
         .map(|it| (it.bits(), it.prefix().address().to_bits()))
@@ -24,7 +24,7 @@ pub(crate) fn aggregate(
         for prefix in here {
             let half = 1 << (32 - u32::from(bits));
             let is_whole = all.contains(&(bits, prefix ^ half));
-            if is_whole || all.len() > most {
+            if is_whole || all.len() > count_max {
                 all.remove(&(bits, prefix));
                 all.remove(&(bits, prefix ^ half));
                 all.insert((bits - 1, prefix & !half));
@@ -49,9 +49,9 @@ fn covers((wide, outer): (u8, u32), (long, inner): (u8, u32)) -> bool {
 mod tests {
     use super::*;
 
-    fn of(prefixes: &[&str], most: usize) -> Vec<String> {
+    fn of(prefixes: &[&str], count_max: usize) -> Vec<String> {
         let parsed = prefixes.iter().map(|it| it.parse().unwrap());
-        let few = aggregate(parsed, most);
+        let few = aggregate(parsed, count_max);
         few.iter().map(ToString::to_string).collect()
     }
 

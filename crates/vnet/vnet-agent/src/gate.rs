@@ -27,7 +27,7 @@ pub struct Gate {
 
 /// Connects to the agents of other hosts.
 #[derive(Debug)]
-struct Caller {
+struct AgentConnector {
     tls: Tls,
 }
 
@@ -78,7 +78,7 @@ impl Gate {
             let thread = std::thread::Builder::new().name("moves".to_owned());
             thread.spawn(move || inner.accept(&listener, &ends))?;
         }
-        agent.serve_moves(place, Arc::new(Caller { tls: tls.clone() }));
+        agent.serve_moves(place, Arc::new(AgentConnector { tls: tls.clone() }));
         Ok(Gate { has_ended })
     }
 }
@@ -156,7 +156,7 @@ impl Inner {
     }
 }
 
-impl GuestCaller for Caller {
+impl GuestCaller for AgentConnector {
     fn call(&self, host: &str, at: &str) -> io::Result<Box<dyn GuestWire>> {
         let callee = Callee {
             party: Identity {
@@ -261,12 +261,12 @@ mod tests {
     fn strangers_at_one_address_keep_no_other_out() {
         let pending = Arc::<Shares<Option<IpAddr>>>::default();
         let from = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
-        let most = [OF_SOURCE_MAX, PENDING_MAX];
+        let limits = [OF_SOURCE_MAX, PENDING_MAX];
         let held: Vec<_> = (0..OF_SOURCE_MAX)
-            .map(|_| pending.both(from(1), most).unwrap())
+            .map(|_| pending.both(from(1), limits).unwrap())
             .collect();
-        assert_eq!(pending.both(from(1), most).unwrap_err(), OF_SOURCE_MAX);
-        assert!(pending.both(from(2), most).is_ok());
+        assert_eq!(pending.both(from(1), limits).unwrap_err(), OF_SOURCE_MAX);
+        assert!(pending.both(from(2), limits).is_ok());
         drop(held);
         assert!(pending.is_empty());
     }

@@ -13,8 +13,10 @@ use carina_vnet::document::Kind;
 use carina_vnet::report::{ExecReply, NodeReport, VnetReport};
 use carina_vnet_access::register::RegisterError;
 use carina_vnet_host::directory::part_name;
-use carina_vnet_host::{Agent, Error as HostError, Until};
-use carina_vnet_roles::inside::{Answer, Ask, CHANGE_MS, EndReport, Look, WATCH_MS_MAX, Wanted};
+use carina_vnet_host::{Agent, CommandLimits, Error as HostError};
+use carina_vnet_roles::inside::{
+    Answer, Ask, CHANGE_MS, EndReport, Look, NetworkRequest, WATCH_MS_MAX,
+};
 use carina_vnet_roles::log::Log;
 use serde::Serialize;
 
@@ -87,7 +89,7 @@ impl Inside {
     /// # Errors
     /// There is no such network or node, or the request cannot be carried out. The text names
     /// nothing of the host; details are in the host's log.
-    pub fn answer(&self, agent: &Arc<Agent>, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+    pub fn answer(&self, agent: &Arc<Agent>, wanted: &NetworkRequest) -> Result<Answer, ErrorBody> {
         let name = part_name(wanted.vnet);
         let checked = self.check(agent, &name, &wanted.ask);
         if let (Some(node), Some(what)) = (wanted.ask.node(), wanted.ask.deed()) {
@@ -131,7 +133,12 @@ impl Inside {
         Ok(())
     }
 
-    fn carry_out(&self, agent: &Arc<Agent>, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+    fn carry_out(
+        &self,
+        agent: &Arc<Agent>,
+        name: &str,
+        wanted: &NetworkRequest,
+    ) -> Result<Answer, Error> {
         let ms = |ms: u64| Duration::from_millis(ms.min(MS_MAX));
         Ok(match &wanted.ask {
             Ask::Look {} => Answer::Looked(look(&agent.report(name)?)),
@@ -181,7 +188,9 @@ impl Inside {
                 Answer::Done {}
             }
             Ask::SwitchNode { .. } | Ask::SwitchLink { .. } => switch(agent, name, &wanted.ask)?,
-            Ask::Copy { .. } | Ask::Enough { .. } => self.copies.answer(agent, name, wanted)?,
+            Ask::Copy { .. } | Ask::StopCapture { .. } => {
+                self.copies.answer(agent, name, wanted)?
+            }
             Ask::WatchEchoes { .. }
             | Ask::EndEchoes { .. }
             | Ask::Seek { .. }
@@ -191,7 +200,12 @@ impl Inside {
 
     /// Carries out the requests that run a command, return its output, or end it. Other requests
     /// must not be passed here.
-    fn execute(&self, agent: &Arc<Agent>, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+    fn execute(
+        &self,
+        agent: &Arc<Agent>,
+        name: &str,
+        wanted: &NetworkRequest,
+    ) -> Result<Answer, Error> {
         let key = |node: &String, session: u64| {
             (wanted.who.clone(), name.to_owned(), node.clone(), session)
         };
@@ -205,7 +219,7 @@ impl Inside {
                 let begin = |session: u64| self.executions.begin(key(node, session));
                 let execution = session.map(begin).transpose()?;
                 let never = AtomicBool::new(false);
-                let until = Until {
+                let until = CommandLimits {
                     limit: Duration::from_millis((*limit_ms).min(MS_MAX)),
                     is_cancelled: execution.as_ref().map_or(&never, |it| &it.is_ended),
                 };
@@ -220,7 +234,7 @@ impl Inside {
                 session,
             } => {
                 let key = key(node, *session);
-                let wanted = streams::Wanted {
+                let wanted = streams::CommandStart {
                     execution: self.executions.begin(key.clone())?,
                     key,
                     command: command.clone(),
@@ -236,12 +250,12 @@ impl Inside {
                 node,
                 session,
                 since,
-                most,
+                bytes_max,
                 wait_ms,
             } => {
                 let wait = Duration::from_millis(*wait_ms);
                 let key = key(node, *session);
-                return self.streams.output(&key, [*since, *most], wait);
+                return self.streams.output(&key, [*since, *bytes_max], wait);
             }
             Ask::EndExec { node, session } => self.executions.end(key(node, *session)),
             _ => {}
@@ -251,7 +265,12 @@ impl Inside {
 
     /// Starts and ends echo streams and watches, which last from one request to another; not for
     /// other requests.
-    fn begin_or_end(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+    fn begin_or_end(
+        &self,
+        agent: &Agent,
+        name: &str,
+        wanted: &NetworkRequest,
+    ) -> Result<Answer, Error> {
         Ok(match &wanted.ask {
             Ask::WatchEchoes { node, to, session } => {
                 self.watches
@@ -268,7 +287,8 @@ impl Inside {
             }
             Ask::Seek { session, sought } => {
                 let key = (wanted.who.clone(), name.to_owned(), *session);
-                self.seeking.begin(key, || agent.watch_way(name, sought))?;
+                self.seeking
+                    .begin(key, || agent.watch_trace(name, sought))?;
                 Answer::Done {}
             }
             Ask::Found { session } => {
@@ -280,7 +300,12 @@ impl Inside {
     }
 
     /// Carries out a request to a console; not for other requests.
-    fn at_console(&self, agent: &Agent, name: &str, wanted: &Wanted) -> Result<Answer, Error> {
+    fn at_console(
+        &self,
+        agent: &Agent,
+        name: &str,
+        wanted: &NetworkRequest,
+    ) -> Result<Answer, Error> {
         let key = |node: &String, session: u64| {
             (wanted.who.clone(), name.to_owned(), node.clone(), session)
         };
@@ -297,8 +322,8 @@ impl Inside {
                 let session = self.sessions.of(&key(node, *session), begins)?;
                 let session = session.ok_or(Error::ended("the console"))?;
                 let wait = Duration::from_millis((*wait_ms).min(WATCH_MS_MAX));
-                let (next, bytes, has_ended) = session.said_since(*since, wait);
-                return Ok(Answer::Said {
+                let (next, bytes, has_ended) = session.output_since(*since, wait);
+                return Ok(Answer::ConsoleOutput {
                     next,
                     bytes,
                     has_ended,
@@ -321,7 +346,7 @@ impl Inside {
 
     fn note(
         &self,
-        wanted: &Wanted,
+        wanted: &NetworkRequest,
         node: &str,
         what: &str,
         is_done: bool,
@@ -474,8 +499,11 @@ mod tests {
             what: "opening /run/netns/cv-1-a at 10.9.0.1".into(),
             source: std::io::Error::other("on host h1"),
         };
-        let said = safe_of_host(&error).message;
-        assert!(!said.contains("cv-") && !said.contains("h1"), "{said}");
+        let message = safe_of_host(&error).message;
+        assert!(
+            !message.contains("cv-") && !message.contains("h1"),
+            "{message}"
+        );
         let error = HostError::NoNode {
             vnet: "@12".into(),
             node: "a".into(),

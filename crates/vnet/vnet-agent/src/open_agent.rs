@@ -7,7 +7,7 @@ use carina_api::ErrorBody;
 use carina_vnet::message::{FromAgent, ToAgent};
 use carina_vnet_host::Agent;
 use carina_vnet_roles::agent::{HostError, Hosting};
-use carina_vnet_roles::inside::{Answer, Wanted};
+use carina_vnet_roles::inside::{Answer, NetworkRequest};
 
 use crate::hosting::Inside;
 
@@ -37,7 +37,7 @@ impl Hosting for OpenAgent {
         self.agent.changed(seen, wait)
     }
 
-    fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+    fn inside(&self, wanted: &NetworkRequest) -> Result<Answer, ErrorBody> {
         self.inside.answer(&self.agent, wanted)
     }
 }

@@ -30,12 +30,12 @@ type Taken = (Arc<Session>, Place);
 #[derive(Debug)]
 pub(super) struct Session {
     stream: UnixStream,
-    said: Mutex<Said>,
+    output: Mutex<Output>,
     came: Condvar,
 }
 
 #[derive(Debug)]
-struct Said {
+struct Output {
     /// Number of bytes received so far.
     count: u64,
     /// The last bytes of the console's output, for a slow viewer.
@@ -106,7 +106,7 @@ impl Session {
         let mut reader = stream.try_clone()?;
         let session = Arc::new(Session {
             stream,
-            said: Mutex::new(Said {
+            output: Mutex::new(Output {
                 count: 0,
                 last: Vec::new(),
                 has_ended: false,
@@ -131,30 +131,30 @@ impl Session {
     }
 
     fn add(&self, bytes: &[u8]) {
-        let mut said = self.lock();
-        said.count += bytes.len() as u64;
-        said.last.extend(bytes);
-        let surplus = said.last.len().saturating_sub(LAST_BYTES);
-        said.last.drain(..surplus);
-        drop(said);
+        let mut output = self.lock();
+        output.count += bytes.len() as u64;
+        output.last.extend(bytes);
+        let surplus = output.last.len().saturating_sub(LAST_BYTES);
+        output.last.drain(..surplus);
+        drop(output);
         self.came.notify_all();
     }
 
     /// The output after byte `since`: the number of bytes in all, the recent ones, and whether the
     /// console has ended. Returns as soon as there is any output, or after `wait` without any.
-    pub(super) fn said_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>, bool) {
-        let mut said = self.lock();
-        said.used_at = Instant::now() + wait;
-        let waited = self
-            .came
-            .wait_timeout_while(said, wait, |said| said.count <= since && !said.has_ended);
-        let mut said = waited.unwrap_or_else(PoisonError::into_inner).0;
-        said.used_at = Instant::now();
-        let kept = said.last.len() as u64;
-        let first = said.count - kept;
+    pub(super) fn output_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>, bool) {
+        let mut output = self.lock();
+        output.used_at = Instant::now() + wait;
+        let waited = self.came.wait_timeout_while(output, wait, |output| {
+            output.count <= since && !output.has_ended
+        });
+        let mut output = waited.unwrap_or_else(PoisonError::into_inner).0;
+        output.used_at = Instant::now();
+        let kept = output.last.len() as u64;
+        let first = output.count - kept;
         let skip = since.saturating_sub(first).min(kept);
-        let bytes = said.last[skip as usize..].to_vec();
-        (said.count, bytes, said.has_ended)
+        let bytes = output.last[skip as usize..].to_vec();
+        (output.count, bytes, output.has_ended)
     }
 
     /// Sends input to the console, which accepts it if this viewer is or becomes the writer.
@@ -175,9 +175,9 @@ impl Session {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Said> {
+    fn lock(&self) -> MutexGuard<'_, Output> {
         // Every critical section leaves the value consistent, even after a panic.
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use carina_api::ErrorBody;
 use carina_api::output::{Sink, Stream};
 use carina_vnet::report::ExecLine;
-use carina_vnet_host::{Agent, Error as HostError, Until};
+use carina_vnet_host::{Agent, CommandLimits, Error as HostError};
 use carina_vnet_roles::inside::tenants::{Place, Places};
 use carina_vnet_roles::inside::{Answer, WATCH_MS_MAX};
 
@@ -49,7 +49,7 @@ struct State {
 }
 
 /// A command that is about to run.
-pub(super) struct Wanted {
+pub(super) struct CommandStart {
     pub(super) execution: Execution,
     pub(super) key: Key,
     pub(super) command: String,
@@ -74,23 +74,23 @@ impl Streams {
     pub(super) fn begin(
         &self,
         agent: &Arc<Agent>,
-        wanted: Wanted,
+        start: CommandStart,
         safe: impl FnOnce(HostError) -> ErrorBody + Send + 'static,
     ) -> Result<(), Error> {
         let agent = Arc::clone(agent);
-        let (who, name, node, _) = &wanted.key;
+        let (who, name, node, _) = &start.key;
         let place = self.places.take(who)?;
         let (name, node) = (name.clone(), node.clone());
-        let (command, limit) = (wanted.command, wanted.limit);
+        let (command, limit) = (start.command, start.limit);
         let work = move |output: &Output, execution: &Execution| {
-            let until = Until {
+            let until = CommandLimits {
                 limit,
                 is_cancelled: &execution.is_ended,
             };
             let ran = agent.stream(&name, (&node, &command), until, &mut { output });
             ran.map_or_else(|error| ExecLine::Error(safe(error)), ExecLine::Status)
         };
-        self.start(wanted.key, (wanted.execution, place), work)
+        self.start(start.key, (start.execution, place), work)
     }
 
     fn start(
@@ -100,12 +100,12 @@ impl Streams {
         work: impl FnOnce(&Output, &Execution) -> ExecLine + Send + 'static,
     ) -> Result<(), Error> {
         let output = Arc::new(Output::new());
-        let (all, ran, its_key) = (Arc::clone(&self.all), Arc::clone(&output), key.clone());
+        let (all, ran, own_key) = (Arc::clone(&self.all), Arc::clone(&output), key.clone());
         lock(&self.all).insert(key.clone(), output);
         let thread = std::thread::Builder::new().name("command".to_owned());
         let started = thread.spawn(move || {
             ran.run(&execution, |output| work(output, &execution));
-            lock(&all).remove(&its_key);
+            lock(&all).remove(&own_key);
             // A caller that learns of the end may begin another command at once.
             drop(place);
         });
@@ -123,14 +123,14 @@ impl Streams {
     pub(super) fn output(
         &self,
         key: &Key,
-        [since, most]: [u64; 2],
+        [since, bytes_max]: [u64; 2],
         wait: Duration,
     ) -> Result<Answer, Error> {
         let output = lock(&self.all).get(key).cloned();
         let output = output.ok_or(Error::ended("the command"))?;
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let wait = wait.min(Duration::from_millis(WATCH_MS_MAX));
-        Ok(output.after(since, most.min(ANSWER_BYTES_MAX), wait))
+        Ok(output.after(since, bytes_max.min(ANSWER_BYTES_MAX), wait))
     }
 }
 
@@ -191,17 +191,17 @@ impl Output {
         }
     }
 
-    fn after(&self, since: u64, most: usize, wait: Duration) -> Answer {
+    fn after(&self, since: u64, bytes_max: usize, wait: Duration) -> Answer {
         let mut state = self.lock();
         state.used_at = Instant::now() + wait;
         state.forget(since);
         self.changed.notify_all();
         let has_nothing =
-            |state: &mut State| most > 0 && state.waiting.is_empty() && state.end.is_none();
+            |state: &mut State| bytes_max > 0 && state.waiting.is_empty() && state.end.is_none();
         let waited = self.changed.wait_timeout_while(state, wait, has_nothing);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.used_at = Instant::now();
-        let (mut lines, mut left) = (Vec::new(), most);
+        let (mut lines, mut left) = (Vec::new(), bytes_max);
         for (stream, bytes) in &state.waiting {
             let length = bytes.len().min(left);
             if length == 0 {
@@ -210,9 +210,9 @@ impl Output {
             lines.push(ExecLine::piece(*stream, &bytes[..length]));
             left -= length;
         }
-        let count = most - left;
+        let count = bytes_max - left;
         if count == state.bytes
-            && most > 0
+            && bytes_max > 0
             && let Some(end) = state.end.clone()
         {
             lines.push(end);
@@ -343,8 +343,8 @@ mod tests {
     const PIECE: usize = 10_000;
     const WAIT: Duration = Duration::from_secs(10);
 
-    fn output(streams: &Streams, since: u64, most: u64) -> (u64, Vec<ExecLine>) {
-        match streams.output(&key(1), [since, most], WAIT).unwrap() {
+    fn output(streams: &Streams, since: u64, bytes_max: u64) -> (u64, Vec<ExecLine>) {
+        match streams.output(&key(1), [since, bytes_max], WAIT).unwrap() {
             Answer::Output { next, lines } => (next, lines),
             other => panic!("{other:?}"),
         }

@@ -5,12 +5,12 @@
 //!  +------+      +--------------------------------------+
 //!  | ethN |------| l{n}.0 - bucket - wireguard_access ==|== UDP, in the namespace of the underlay
 //!  +------+      +--------------------------|-----------+
-//!                                          desk -- register: access-NAME.json
+//!                                        mailbox -- register: access-NAME.json
 //! ```
 //!
-//! The engine never waits for a decision: it puts requests on the desk. A thread per access point
-//! decides about them, stores the decisions, and puts the admitted users on the desk, where the
-//! engine finds them.
+//! The engine never waits for a decision: it puts requests into the mailbox. A thread per access
+//! point decides about them, stores the decisions, and puts the admitted users into the mailbox,
+//! where the engine finds them.
 
 mod address;
 mod refusals;
@@ -32,7 +32,7 @@ use carina_vnet::host_part::{Far, HostPart, LinkPart, Users};
 use carina_vnet_access::access_app::AccessConfig;
 use carina_vnet_access::control::{Reply, Request};
 use carina_vnet_access::key::HostKeys;
-use carina_vnet_access::mailbox::{Asked, Desk};
+use carina_vnet_access::mailbox::{AccessMailbox, Asked};
 pub use carina_vnet_access::register::RegisterError;
 use carina_vnet_access::register::{DifFacts, Facts, Register};
 use carina_vnet_access::{Refusal, Refused};
@@ -43,7 +43,7 @@ use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
 use crate::graph::{add_port_app, limiter};
 use crate::names::{access_app, rate_app};
-use crate::port_selection::SecondPorts;
+use crate::port_selection::PortSelection;
 use crate::progress::Progress;
 use crate::underlay::Underlay;
 
@@ -65,7 +65,7 @@ struct Point {
     name: String,
     keys: HostKeys,
     register: Arc<Mutex<Register>>,
-    desk: Desk,
+    mailbox: AccessMailbox,
     listen: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
@@ -154,22 +154,22 @@ impl AccessPoints {
         }
         let listen = address::listening(&self.netns, port)?;
         address::choose(port);
-        let desk = Desk::with_peers(register.peers());
+        let mailbox = AccessMailbox::with_peers(register.peers());
         let register = Arc::new(Mutex::new(register));
-        let (of_thread, at_desk, progress) = (
+        let (of_thread, of_decisions, progress) = (
             Arc::clone(&register),
-            desk.clone(),
+            mailbox.clone(),
             Arc::clone(&self.progress),
         );
         let thread = std::thread::Builder::new().name("vnet-access".into());
         let thread = thread
-            .spawn(move || decide(&of_thread, &at_desk, &progress))
+            .spawn(move || decide(&of_thread, &of_decisions, &progress))
             .attempt("starting a thread")?;
         Ok(Point {
             name,
             keys,
             register,
-            desk,
+            mailbox,
             listen,
             thread: Some(thread),
         })
@@ -179,7 +179,7 @@ impl AccessPoints {
     ///
     /// # Errors
     /// An access point of the part has not been created.
-    pub fn add(&self, graph: &mut Graph, part: &HostPart, ports: &SecondPorts) -> Result<()> {
+    pub fn add(&self, graph: &mut Graph, part: &HostPart, ports: &PortSelection) -> Result<()> {
         let points = self.lock();
         for (number, (link, users)) in access_links(part) {
             let point = points.get(&number);
@@ -197,7 +197,7 @@ impl AccessPoints {
                 mac: MacText(Mac([a, b, c, d, e, last ^ 1])),
                 node_mac: MacText(interface.mac),
                 mtu: interface.mtu,
-                desk: point.desk.clone(),
+                mailbox: point.mailbox.clone(),
             };
             let (own, rate, access) = (
                 ports.app((number, 0)),
@@ -252,7 +252,7 @@ impl AccessPoints {
         let what = format!("the access of {user} at access point {access} was revoked");
         let news = cut.map(|key| (key, Reply::Refused(Refused::new(Refusal::Revoked, &*what))));
         point
-            .desk
+            .mailbox
             .set_peers(register.peers(), news.into_iter().collect());
         self.progress.tell(what);
         Ok(Revoked {
@@ -269,7 +269,7 @@ impl AccessPoints {
                 &register,
                 *number,
                 point.listen.port(),
-                &point.desk.seen(),
+                &point.mailbox.seen(),
                 &self.dir.counters(),
             )
         });
@@ -340,7 +340,7 @@ impl Point {
         let told = register.news().into_iter();
         let told = told.map(|(key, joined)| (key, Reply::Joined(joined)));
         let news = news(gone).into_iter().chain(told).collect();
-        self.desk.set_peers(register.peers(), news);
+        self.mailbox.set_peers(register.peers(), news);
         Ok(())
     }
 }
@@ -348,7 +348,7 @@ impl Point {
 impl Drop for Point {
     fn drop(&mut self) {
         address::give_back(self.listen.port());
-        self.desk.close();
+        self.mailbox.close();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has ended, too.
             let _ = thread.join();
@@ -356,14 +356,14 @@ impl Drop for Point {
     }
 }
 
-/// Decides requests and disconnects users whose token has expired, until the desk is closed.
-fn decide(register: &Mutex<Register>, desk: &Desk, progress: &Progress) {
+/// Decides requests and disconnects users whose token has expired, until the mailbox is closed.
+fn decide(register: &Mutex<Register>, mailbox: &AccessMailbox, progress: &Progress) {
     let mut refusals = Refusals::default();
-    while !desk.is_closed() {
-        let asked = desk.next(LOOK);
+    while !mailbox.is_closed() {
+        let asked = mailbox.next(LOOK);
         let mut register = lock(register);
         if let Some(asked) = asked
-            && let Some(refused) = answer(&mut register, desk, &asked, progress)
+            && let Some(refused) = answer(&mut register, mailbox, &asked, progress)
             && let Some(event) = refusals.note(Instant::now(), asked.from, &refused)
         {
             progress.tell_of_stranger(event);
@@ -375,7 +375,7 @@ fn decide(register: &Mutex<Register>, desk: &Desk, progress: &Progress) {
             Ok(over) if over.is_empty() => {}
             Ok(over) => {
                 let count = over.len();
-                desk.set_peers(register.peers(), news(over));
+                mailbox.set_peers(register.peers(), news(over));
                 progress.tell(format!("the access of {count} users has expired"));
             }
             Err(error) => progress.tell(format!("the access of a user cannot be ended: {error}")),
@@ -386,7 +386,7 @@ fn decide(register: &Mutex<Register>, desk: &Desk, progress: &Progress) {
 /// Answers a request to join. Returns why it was refused, if it was.
 fn answer(
     register: &mut Register,
-    desk: &Desk,
+    mailbox: &AccessMailbox,
     asked: &Asked,
     progress: &Progress,
 ) -> Option<String> {
@@ -396,18 +396,18 @@ fn answer(
         Err(error) => return Some(error.to_string()),
         Ok(Err(refused)) => {
             let what = refused.what.clone();
-            desk.answer(asked.index, Reply::Refused(refused), None);
+            mailbox.answer(asked.index, Reply::Refused(refused), None);
             return Some(what);
         }
         Ok(Ok(taken)) => {
-            desk.answer(asked.index, Reply::Joined(taken.joined), None);
+            mailbox.answer(asked.index, Reply::Joined(taken.joined), None);
             if taken.is_new {
                 let user = taken.user;
                 let what = format!("another system has joined as {user}");
                 let replaced = taken
                     .replaced
                     .map(|key| (key, Refused::new(Refusal::Replaced, what)));
-                desk.set_peers(register.peers(), news(replaced.into_iter().collect()));
+                mailbox.set_peers(register.peers(), news(replaced.into_iter().collect()));
                 let access = &register.facts().access;
                 progress.tell(format!("user {user} has joined at access point {access}"));
             }

@@ -28,7 +28,7 @@ pub struct Capacity {
 
 impl Capacity {
     /// More than any document can request.
-    pub const MOST: Capacity = Capacity {
+    pub const MAX: Capacity = Capacity {
         cpus: u32::MAX as u64,
         memory_mib: u32::MAX as u64,
         nics: u32::MAX as u64,

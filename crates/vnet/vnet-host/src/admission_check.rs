@@ -17,18 +17,18 @@ use crate::node::member_mib;
 /// The resources and limits of a host, against which its agent checks networks before it makes
 /// them.
 #[derive(Clone, Debug)]
-pub struct Judge {
+pub struct AdmissionCheck {
     /// The resources that the host has for nodes.
     pub capacity: Capacity,
     /// Which nodes the host can make at all.
     pub limits: HostLimits,
 }
 
-impl Judge {
+impl AdmissionCheck {
     /// A judge for this machine, without physical cards.
     #[must_use]
-    pub fn of_this_machine() -> Judge {
-        Judge {
+    pub fn of_this_machine() -> AdmissionCheck {
+        AdmissionCheck {
             capacity: Capacity::of_this_machine(),
             limits: limits_of_this_host(),
         }
@@ -39,7 +39,7 @@ impl Judge {
     ///
     /// # Errors
     /// The host cannot make the network; the error has the binding constraint and what would fit.
-    pub fn judge<'a>(
+    pub fn check_network<'a>(
         &self,
         document: &Document,
         part: &HostPart,

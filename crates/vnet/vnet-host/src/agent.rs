@@ -26,11 +26,11 @@ use self::network::{Host, Network};
 use self::orders::Orders;
 use crate::admission::Capacity;
 use crate::alone::{now_ms, record_of};
-use crate::directory::{Record, VnetDir, Vnets, Wanted};
+use crate::directory::{Record, Requester, VnetDir, Vnets};
 use crate::error::{Error, Result};
 use crate::host_dif::HostDif;
 use crate::leftovers;
-use crate::node::{Output, Sink, Until};
+use crate::node::{CommandLimits, Output, Sink};
 use crate::plan::Plan;
 use crate::random::random_bytes;
 use crate::removed::Removed;
@@ -40,8 +40,8 @@ use crate::underlay::{HostSettings, own_name};
 use carina_vnet::access::AtAddress;
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::progress::Event;
-use carina_vnet::report::{ConsoleSaid, TestReport, VnetReport};
-use carina_vnet::trace::{Way, WayQuery};
+use carina_vnet::report::{ConsoleOutput, TestReport, VnetReport};
+use carina_vnet::trace::{Trace, TraceQuery};
 
 pub use self::inside::copied_links;
 
@@ -98,7 +98,7 @@ impl Agent {
                     .as_ref()
                     .map(|underlay| Arc::new(HostDif::of(&vnets, &settings.name, underlay))),
                 underlay: settings.underlay,
-                bell: Arc::default(),
+                changes: Arc::default(),
             },
             capacity: Capacity::of_this_machine(),
             nics: Mutex::default(),
@@ -167,7 +167,8 @@ impl Agent {
         let vnet = random_id()?;
         let layout = Layout::of(document, &Layout::default());
         let mut record = record_of(document, vnet, 1, layout)?;
-        self.judge().judge(document, &record.part, parts.iter())?;
+        self.admission_check()
+            .check_network(document, &record.part, parts.iter())?;
         self.choose_nics(&mut record.part, None, &parts)?;
         let network = self.begin(self.vnets.vnet(name), record, began)?;
         let report = network.report();
@@ -212,13 +213,14 @@ impl Agent {
         let network = find(&networks, name)?;
         let parts = others(&networks, Some(name));
         let before = network.record();
-        let Wanted::Here { layout, .. } = &before.wanted else {
+        let Requester::Here { layout, .. } = &before.wanted else {
             return Err(Error::OfProvider(name.clone()));
         };
         let layout = Layout::of(document, layout);
         let generation = before.part.generation + 1;
         let mut record = record_of(document, before.vnet, generation, layout)?;
-        self.judge().judge(document, &record.part, parts.iter())?;
+        self.admission_check()
+            .check_network(document, &record.part, parts.iter())?;
         self.choose_nics(&mut record.part, Some(&before.part), &parts)?;
         network.change(record, began)?;
         Ok(network.report())
@@ -233,7 +235,7 @@ impl Agent {
             let networks = self.lock();
             networks.values().map(|network| network.record()).collect()
         };
-        let plan = Plan::of(document, &records, &self.judge())?;
+        let plan = Plan::of(document, &records, &self.admission_check())?;
         let is_this = |record: &&Record| record.is_of_operator(&plan.name);
         let ended = match records.iter().find(is_this) {
             Some(record) => leftovers::ended_nodes(&self.vnets.vnet(&plan.name), record)?,
@@ -269,8 +271,8 @@ impl Agent {
     /// that a provider ordered.
     pub fn document(&self, name: &str) -> Result<Document> {
         match self.network(name)?.record().wanted {
-            Wanted::Here { document, .. } => Ok(*document),
-            Wanted::Provider { .. } => Err(Error::OfProvider(name.to_owned())),
+            Requester::Here { document, .. } => Ok(*document),
+            Requester::Provider { .. } => Err(Error::OfProvider(name.to_owned())),
         }
     }
 
@@ -288,14 +290,16 @@ impl Agent {
     ///
     /// # Errors
     /// There is no such network or node.
-    pub fn console_said(
+    pub fn console_output(
         &self,
         name: &str,
         node: &str,
         since: u64,
         wait: Duration,
-    ) -> Result<ConsoleSaid> {
-        self.network(name)?.vnet()?.console_said(node, since, wait)
+    ) -> Result<ConsoleOutput> {
+        self.network(name)?
+            .vnet()?
+            .console_output(node, since, wait)
     }
 
     /// Types text at the console of a node.
@@ -319,7 +323,7 @@ impl Agent {
     ///
     /// # Errors
     /// There is no such network or node, or no path between the nodes.
-    pub fn trace(&self, name: &str, query: &WayQuery) -> Result<Way> {
+    pub fn trace(&self, name: &str, query: &TraceQuery) -> Result<Trace> {
         let network = self.network(name)?;
         let part = network.record().part;
         trace::trace(&*network.vnet()?, &part, &self.vnets.vnet(name), query)
@@ -343,7 +347,7 @@ impl Agent {
         &self,
         name: &str,
         (node, command): (&str, &str),
-        until: Until<'_>,
+        until: CommandLimits<'_>,
         sink: &mut dyn Sink,
     ) -> Result<i32> {
         let network = self.network(name)?;

@@ -8,7 +8,7 @@ use carina_vnet::document::Document;
 use carina_vnet::host_part::VnetId;
 use carina_vnet::layout::Layout;
 
-use crate::directory::{Record, Wanted};
+use crate::directory::{Record, Requester};
 use crate::error::{Error, Result};
 
 /// The record of a network that is entirely on this host.
@@ -30,7 +30,7 @@ pub(crate) fn record_of(
     let part = parts.remove(HERE).ok_or(Error::Ended("the only host"))?;
     Ok(Record {
         vnet,
-        wanted: Wanted::Here {
+        wanted: Requester::Here {
             document: Box::new(document.clone()),
             layout,
         },

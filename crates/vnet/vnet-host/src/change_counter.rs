@@ -5,14 +5,14 @@ use std::time::Duration;
 
 /// Counts changes, so that threads can wait for the next one.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct ChangeCounter {
     count: Mutex<u64>,
     rung: Condvar,
 }
 
-impl Bell {
+impl ChangeCounter {
     /// Counts a change and wakes the waiting threads.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn add(&self) {
         // The number is consistent even after a panic.
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count += 1;
@@ -35,13 +35,13 @@ mod tests {
 
     #[test]
     fn waiting_ends_with_the_next_change() {
-        let bell = Bell::default();
-        assert_eq!(bell.wait(0, Duration::ZERO), 0);
+        let changes = ChangeCounter::default();
+        assert_eq!(changes.wait(0, Duration::ZERO), 0);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| bell.wait(0, Duration::from_secs(60)));
-            bell.ring();
+            let waits = scope.spawn(|| changes.wait(0, Duration::from_secs(60)));
+            changes.add();
             assert_eq!(waits.join().unwrap(), 1);
         });
-        assert_eq!(bell.wait(0, Duration::from_secs(60)), 1);
+        assert_eq!(changes.wait(0, Duration::from_secs(60)), 1);
     }
 }

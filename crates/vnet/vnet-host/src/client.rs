@@ -17,7 +17,7 @@ use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{
     AtPath, Exec, ExecReply, MigrationReport, PoolReport, SaveReport, TestReport, VnetReport,
 };
-use carina_vnet::trace::{Way, WayQuery};
+use carina_vnet::trace::{Trace, TraceQuery};
 
 /// Path of the socket of the agent with this run directory.
 #[must_use]
@@ -174,7 +174,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn trace(&self, name: &str, query: &WayQuery) -> Answer<Way> {
+    pub fn trace(&self, name: &str, query: &TraceQuery) -> Answer<Trace> {
         // Each echo request takes at most a second, plus the time of a command in a guest.
         let limit = Duration::from_secs(2) * query.echoes + TRACE;
         let http = self.http.waiting(limit);

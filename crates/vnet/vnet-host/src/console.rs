@@ -33,14 +33,14 @@ struct Shared {
     /// The connection to the node's console; replaced when the node continues in another QEMU.
     node: Mutex<Arc<UnixStream>>,
     state: Mutex<State>,
-    said: Condvar,
+    written: Condvar,
     ending: EventFd,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Number of bytes that the node has written so far.
-    said: u64,
+    written: u64,
     last: VecDeque<u8>,
     viewers: Vec<Viewer>,
     /// The number of the viewer who writes, and the time of its last input.
@@ -75,12 +75,13 @@ impl Console {
         let shared = Arc::new(Shared {
             node: Mutex::new(Arc::new(node)),
             state: Mutex::default(),
-            said: Condvar::new(),
+            written: Condvar::new(),
             ending: EventFd::new().attempt(what())?,
         });
-        let door = Epoll::new().attempt(what())?;
-        door.add(&listener, 0, Interest::Read).attempt(what())?;
-        door.add(&shared.ending, 1, Interest::Read)
+        let epoll = Epoll::new().attempt(what())?;
+        epoll.add(&listener, 0, Interest::Read).attempt(what())?;
+        epoll
+            .add(&shared.ending, 1, Interest::Read)
             .attempt(what())?;
         let console = Console {
             path: path.to_owned(),
@@ -92,7 +93,7 @@ impl Console {
             ("console-said", thread(move || shared.pass_on(reader, 0))),
             (
                 "console-door",
-                thread(move || listens.welcome(&listener, &door)),
+                thread(move || listens.welcome(&listener, &epoll)),
             ),
         ] {
             console.begin(name, run)?;
@@ -139,14 +140,14 @@ impl Console {
     /// Sends empty lines until the node writes something.
     pub(crate) fn wait_for_answer(&self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
-        let before = self.shared.lock().said;
+        let before = self.shared.lock().written;
         loop {
             // A node that has just started to listen may have missed the previous line.
             let _ = self.shared.write(b"\n");
             let again = deadline.min(Instant::now() + ASK_AGAIN);
             let mut state = self.shared.lock();
             loop {
-                if state.said > before {
+                if state.written > before {
                     return Ok(());
                 }
                 if state.is_closed {
@@ -156,7 +157,7 @@ impl Console {
                 if left.is_zero() {
                     break;
                 }
-                let waited = self.shared.said.wait_timeout(state, left);
+                let waited = self.shared.written.wait_timeout(state, left);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             drop(state);
@@ -171,19 +172,21 @@ impl Console {
 impl Console {
     /// The number of bytes that the node has written, and the recent ones among those after byte
     /// `since`. Returns as soon as there are any, or after `wait` without any.
-    pub(crate) fn said_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>) {
+    pub(crate) fn output_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>) {
         let state = self.shared.lock();
         let waited = self
             .shared
-            .said
-            .wait_timeout_while(state, wait, |state| state.said <= since && !state.is_closed);
+            .written
+            .wait_timeout_while(state, wait, |state| {
+                state.written <= since && !state.is_closed
+            });
         let state = waited.unwrap_or_else(PoisonError::into_inner).0;
         let kept = state.last.len() as u64;
         let skip = since
-            .saturating_sub(state.said.saturating_sub(kept))
+            .saturating_sub(state.written.saturating_sub(kept))
             .min(kept);
         let bytes = state.last.iter().skip(skip as usize);
-        (state.said, bytes.copied().collect())
+        (state.written, bytes.copied().collect())
     }
 
     /// Types on behalf of a client without a connection.
@@ -229,33 +232,33 @@ impl Shared {
     fn pass_on(&self, mut node: UnixStream, moves: u64) {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = node.read(&mut buffer) {
-            let said = &buffer[..length];
+            let written = &buffer[..length];
             let mut state = self.lock();
-            state.said += length as u64;
-            state.last.extend(said);
+            state.written += length as u64;
+            state.last.extend(written);
             let surplus = state.last.len().saturating_sub(LAST_BYTES);
             state.last.drain(..surplus);
             // Disconnects a viewer who does not read, so that the others do not wait.
             state.viewers.retain(|viewer| {
-                let is_well = (&viewer.stream).write_all(said).is_ok();
+                let is_well = (&viewer.stream).write_all(written).is_ok();
                 if !is_well {
                     let _ = viewer.stream.shutdown(Shutdown::Both);
                 }
                 is_well
             });
-            self.said.notify_all();
+            self.written.notify_all();
         }
         let mut state = self.lock();
         if state.moves == moves {
             state.is_closed = true;
         }
         drop(state);
-        self.said.notify_all();
+        self.written.notify_all();
     }
 
-    fn welcome(self: &Arc<Shared>, listener: &UnixListener, door: &Epoll) {
+    fn welcome(self: &Arc<Shared>, listener: &UnixListener, epoll: &Epoll) {
         let mut ready = Vec::new();
-        while door.wait(&mut ready, None).is_ok() && !self.is_ending() {
+        while epoll.wait(&mut ready, None).is_ok() && !self.is_ending() {
             match listener.accept() {
                 Ok((stream, _)) => self.admit(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -381,9 +384,9 @@ mod tests {
         let (mut node, end) = UnixStream::pair().unwrap();
         let console = Console::serve(&path, end).unwrap();
         node.write_all(b"before;").unwrap();
-        assert_eq!(console.said_since(0, LIMIT), (7, b"before;".to_vec()));
-        assert_eq!(console.said_since(4, LIMIT), (7, b"re;".to_vec()));
-        assert_eq!(console.said_since(7, Duration::ZERO), (7, Vec::new()));
+        assert_eq!(console.output_since(0, LIMIT), (7, b"before;".to_vec()));
+        assert_eq!(console.output_since(4, LIMIT), (7, b"re;".to_vec()));
+        assert_eq!(console.output_since(7, Duration::ZERO), (7, Vec::new()));
         console.type_in(b"typed").unwrap();
         assert_eq!(read(&node, 5), "typed");
         let first = UnixStream::connect(&path).unwrap();

@@ -22,7 +22,7 @@ use crate::namespace;
 pub(crate) struct DataPlane {
     commands: Option<Sender<Command>>,
     /// Rung when a command is waiting, or when no further ones will come.
-    bell: Arc<EventFd>,
+    wakeup: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
     /// The namespace of the engine, and the thread ID of its first thread.
     inside: (String, Pid),
@@ -40,8 +40,8 @@ impl DataPlane {
         let (commands, received) = channel();
         let (started, is_started) = sync_channel(1);
         let (inside, counters) = (namespace.to_owned(), counters.to_owned());
-        let bell = Arc::new(EventFd::new().attempt("making a bell for the engine")?);
-        let rung = Arc::clone(&bell);
+        let wakeup = Arc::new(EventFd::new().attempt("making a bell for the engine")?);
+        let rung = Arc::clone(&wakeup);
         let run = move || match begin(&inside, &counters) {
             Ok(runner) => {
                 // The other end waits for this.
@@ -59,7 +59,7 @@ impl DataPlane {
         match is_started.recv().unwrap_or(Err(Error::Ended(ENGINE))) {
             Ok(number) => Ok(DataPlane {
                 commands: Some(commands),
-                bell,
+                wakeup,
                 thread: Some(thread),
                 inside: (namespace.to_owned(), number),
             }),
@@ -107,7 +107,7 @@ impl DataPlane {
     fn ask<T>(&self, command: impl FnOnce(SyncSender<Result<T>>) -> Command) -> Result<T> {
         let (reply, answer) = sync_channel(1);
         let sent = self.commands.as_ref().map(|to| to.send(command(reply)));
-        self.bell.signal();
+        self.wakeup.signal();
         match sent {
             Some(Ok(())) => answer.recv().unwrap_or(Err(Error::Ended(ENGINE))),
             _ => Err(Error::Ended(ENGINE)),
@@ -118,7 +118,7 @@ impl DataPlane {
 impl Drop for DataPlane {
     fn drop(&mut self) {
         self.commands = None;
-        self.bell.signal();
+        self.wakeup.signal();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has ended, too.
             let _ = thread.join();
@@ -136,9 +136,9 @@ fn begin(namespace: &str, counters: &Path) -> Result<GraphRunner> {
     Ok(GraphRunner::new(PoolConfig::default(), Some(counters))?)
 }
 
-fn serve(mut runner: GraphRunner, commands: &Receiver<Command>, bell: &EventFd) {
+fn serve(mut runner: GraphRunner, commands: &Receiver<Command>, wakeup: &EventFd) {
     loop {
-        bell.drain();
+        wakeup.drain();
         loop {
             match commands.try_recv() {
                 Ok(command) => obey(&mut runner, command),
@@ -146,7 +146,7 @@ fn serve(mut runner: GraphRunner, commands: &Receiver<Command>, bell: &EventFd) 
                 Err(TryRecvError::Disconnected) => return,
             }
         }
-        if runner.run_until(bell, LOOK).is_err() {
+        if runner.run_until(wakeup, LOOK).is_err() {
             // A worker has ended, and its links with it; probes and counters show that.
             return;
         }

@@ -46,7 +46,7 @@ pub struct Record {
     /// The uid that the names of everything made on this host contain.
     pub vnet: VnetId,
     /// Who has requested the network.
-    pub wanted: Wanted,
+    pub wanted: Requester,
     /// The part that this host makes.
     pub part: HostPart,
     /// Whether the network was made and no change was in progress when this was written.
@@ -60,7 +60,7 @@ pub struct Record {
 /// Who has requested a network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Wanted {
+pub enum Requester {
     /// An operator of this host, who has requested the whole network.
     Here {
         /// The requested network.
@@ -81,8 +81,8 @@ impl Record {
     #[must_use]
     pub fn document(&self) -> Option<&Document> {
         match &self.wanted {
-            Wanted::Here { document, .. } => Some(document),
-            Wanted::Provider { .. } => None,
+            Requester::Here { document, .. } => Some(document),
+            Requester::Provider { .. } => None,
         }
     }
 
@@ -90,15 +90,15 @@ impl Record {
     /// a different network.
     #[must_use]
     pub fn is_of_operator(&self, name: &str) -> bool {
-        self.part.name == name && matches!(self.wanted, Wanted::Here { .. })
+        self.part.name == name && matches!(self.wanted, Requester::Here { .. })
     }
 
     /// The network's uid at its provider; `None` for an operator's network.
     #[must_use]
     pub fn provider_vnet(&self) -> Option<VnetId> {
         match self.wanted {
-            Wanted::Here { .. } => None,
-            Wanted::Provider { vnet } => Some(vnet),
+            Requester::Here { .. } => None,
+            Requester::Provider { vnet } => Some(vnet),
         }
     }
 }

@@ -55,7 +55,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// A configuration command fails inside a node.
-    #[error("node {node}: `{command}` failed with exit status {status}: {said}")]
+    #[error("node {node}: `{command}` failed with exit status {status}: {output}")]
     NodeCommand {
         /// Name of the node in which the command ran.
         node: String,
@@ -64,7 +64,7 @@ pub enum Error {
         /// Exit status of the command.
         status: i32,
         /// Output of the command.
-        said: String,
+        output: String,
     },
     /// A node exceeds the limits of this host.
     #[error(transparent)]
@@ -73,12 +73,12 @@ pub enum Error {
     #[error(transparent)]
     Image(#[from] ImageError),
     /// A program of this host is missing or fails.
-    #[error("{what}: {said}")]
+    #[error("{what}: {output}")]
     Tool {
         /// The operation that failed, in words.
         what: String,
         /// Output of the program.
-        said: String,
+        output: String,
     },
     /// The agent of another host refuses.
     #[error("host {host}: {reason}")]
@@ -102,7 +102,7 @@ pub enum Error {
         reason: String,
     },
     /// A node does not answer an echo over the network's DIF.
-    #[error("node {to} did not answer an echo of node {from} in DIF {dif}: {said}")]
+    #[error("node {to} did not answer an echo of node {from} in DIF {dif}: {output}")]
     NoEcho {
         /// Name of the node that does not answer.
         to: String,
@@ -111,7 +111,7 @@ pub enum Error {
         /// Name of the DIF.
         dif: String,
         /// Output of the command that asked.
-        said: String,
+        output: String,
     },
     /// This host does not support what was requested.
     #[error("{what}: {instead}")]

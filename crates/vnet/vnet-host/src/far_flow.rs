@@ -40,7 +40,7 @@ struct State {
     /// Why the link has no flow at present.
     reason: String,
     /// Since when no probe has passed the flow.
-    doubted: Option<Instant>,
+    losing_since: Option<Instant>,
 }
 
 impl FarFlow {
@@ -54,7 +54,7 @@ impl FarFlow {
             state: Mutex::new(State {
                 flow: None,
                 reason: "the flow is not requested yet".to_owned(),
-                doubted: None,
+                losing_since: None,
             }),
             is_unwanted: AtomicBool::new(false),
         });
@@ -126,15 +126,15 @@ impl Slot {
             Ok(flow) => state.flow = Some(flow),
             Err(reason) => (state.flow, state.reason) = (None, reason),
         }
-        state.doubted = None;
+        state.losing_since = None;
     }
 
     /// Notes that a probe has not passed the flow. The flow is deallocated if that lasts longer
-    /// than [`DOUBT`].
-    fn doubt(&self) {
+    /// than [`PROBE_LOSS_MAX`].
+    fn note_lost_probe(&self) {
         let mut state = self.lock();
-        let since = *state.doubted.get_or_insert_with(Instant::now);
-        if since.elapsed() > DOUBT {
+        let since = *state.losing_since.get_or_insert_with(Instant::now);
+        if since.elapsed() > PROBE_LOSS_MAX {
             drop(state);
             self.set(Err(
                 "no frame arrived over the flow, so it is requested again".to_owned(),
@@ -245,7 +245,7 @@ impl FarFlows {
 
     /// The current flows, to be given to the engine.
     pub(crate) fn take(&self) -> Flows {
-        let flows = there(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let flows = current_flows(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
         *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = numbers.collect();
         flows
@@ -253,7 +253,7 @@ impl FarFlows {
 
     /// Whether the current flows differ from those that the engine uses.
     pub(crate) fn have_changed(&self) -> bool {
-        let flows = there(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let flows = current_flows(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         numbers.collect::<BTreeMap<_, _>>() != *taken
@@ -264,8 +264,8 @@ impl FarFlows {
     pub(crate) fn note_probe(&self, link: u32, has_passed: bool) {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         match kept.get(&link) {
-            Some(flow) if has_passed => flow.slot.lock().doubted = None,
-            Some(flow) if flow.flow().is_ok() => flow.slot.doubt(),
+            Some(flow) if has_passed => flow.slot.lock().losing_since = None,
+            Some(flow) if flow.flow().is_ok() => flow.slot.note_lost_probe(),
             _ => {}
         }
     }
@@ -279,7 +279,7 @@ impl FarFlows {
     }
 }
 
-fn there(kept: &BTreeMap<u32, FarFlow>) -> Flows {
+fn current_flows(kept: &BTreeMap<u32, FarFlow>) -> Flows {
     let all = kept.iter();
     all.filter_map(|(link, flow)| Some((*link, flow.flow().ok()?)))
         .collect()
@@ -290,7 +290,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Time without a flow after which the second member joins the DIF again.
 const ANEW: Duration = Duration::from_secs(10);
 /// Time for which probes may fail before the flow is deallocated.
-const DOUBT: Duration = Duration::from_secs(10);
+const PROBE_LOSS_MAX: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(100);
 const ENDED: &str = "the flow of the link has ended";

@@ -18,7 +18,7 @@ use crate::far_flow::{Flows, pair_of};
 use crate::flow_port::FlowPortConfig;
 use crate::names::{MUX_APP, UNDERLAY_APP, card_app, flow_app, rate_app, tunnel_app};
 use crate::nics;
-use crate::port_selection::SecondPorts;
+use crate::port_selection::PortSelection;
 use crate::underlay::{NEEDED, UnderlayPort};
 use carina_vnet::host_part::LinkEnd;
 
@@ -28,7 +28,7 @@ pub(crate) fn graph_of(
     part: &HostPart,
     underlay: Option<&UnderlayPort>,
     flows: &Flows,
-    ports: &SecondPorts,
+    ports: &PortSelection,
 ) -> Result<Graph> {
     let mut graph = Graph::new();
     let mut tunnels = Vec::new();
@@ -73,7 +73,7 @@ pub(crate) fn graph_of(
 fn add_port(
     graph: &mut Graph,
     (link, side): (&LinkPart, usize),
-    ports: &SecondPorts,
+    ports: &PortSelection,
     next: &str,
 ) -> Result<()> {
     let end = (link.number, side);
@@ -86,12 +86,12 @@ fn add_port(
 }
 
 /// Adds the app of an end's port, without links.
-pub(crate) fn add_port_app(graph: &mut Graph, end: LinkEnd, ports: &SecondPorts) {
+pub(crate) fn add_port_app(graph: &mut Graph, end: LinkEnd, ports: &PortSelection) {
     graph.app(&ports.app(end), AfPacketConfig::of(&ports.port(end)));
 }
 
 /// Adds the link between a node and a physical card of the host.
-fn add_nic(graph: &mut Graph, (link, nic): (&LinkPart, &Nic), ports: &SecondPorts) -> Result<()> {
+fn add_nic(graph: &mut Graph, (link, nic): (&LinkPart, &Nic), ports: &PortSelection) -> Result<()> {
     let card = card_app(link.number);
     graph.app(&card, nics::port_of(nic)?);
     add_port(graph, (link, 0), ports, &format!("{card}.input"))?;
@@ -104,7 +104,7 @@ fn add_nic(graph: &mut Graph, (link, nic): (&LinkPart, &Nic), ports: &SecondPort
 fn add_far(
     graph: &mut Graph,
     (part, link, far): (&HostPart, &LinkPart, &FarHost),
-    ports: &SecondPorts,
+    ports: &PortSelection,
     underlay: &UnderlayPort,
 ) -> Result<MuxTunnel> {
     let carrier = carrier_of(link)?;
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn graph_joins_the_two_ports_of_a_link_and_no_others() {
         let links = part(&["a b", "b c"]);
-        let graph = graph_of(&links, None, &Flows::new(), &SecondPorts::default()).unwrap();
+        let graph = graph_of(&links, None, &Flows::new(), &PortSelection::default()).unwrap();
         graph.check().unwrap();
         assert_eq!(graph.apps().count(), 8);
         let of = |link: &LinkName| {

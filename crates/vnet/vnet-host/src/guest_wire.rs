@@ -58,7 +58,8 @@ pub struct Offer {
 #[serde(deny_unknown_fields)]
 pub struct Sent {
     /// Time from pausing the guest until this message, µs.
-    pub stood_us: u64,
+    #[serde(rename = "stood_us")]
+    pub paused_us: u64,
 }
 
 /// What the destination answers to an offer, and after the last message.
@@ -127,12 +128,12 @@ fn write_piece(wire: &mut dyn GuestWire, bytes: &[u8]) -> io::Result<()> {
     wire.write_all(bytes)
 }
 
-fn read_piece(wire: &mut dyn GuestWire, most: usize, into: &mut Vec<u8>) -> io::Result<()> {
+fn read_piece(wire: &mut dyn GuestWire, bytes_max: usize, into: &mut Vec<u8>) -> io::Result<()> {
     let mut length = [0; 4];
     wire.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length) as usize;
-    if length > most {
-        let what = format!("a piece of {length} bytes: must be at most {most}");
+    if length > bytes_max {
+        let what = format!("a piece of {length} bytes: must be at most {bytes_max}");
         return Err(io::Error::other(what));
     }
     into.resize(length, 0);
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn guest_comes_as_it_was_sent() {
-        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let (mut near, mut far) = UnixStream::pair().unwrap();
         let (mut qemu, mut out) = UnixStream::pair().unwrap();
         let (mut taken, mut other) = UnixStream::pair().unwrap();
         let sent: Vec<u8> = (0..1_000_000_u32).map(|it| it as u8).collect();
@@ -160,13 +161,13 @@ mod tests {
                 qemu.shutdown(std::net::Shutdown::Both).unwrap();
             });
             scope.spawn(|| {
-                send_pieces(&mut out, &mut here).unwrap();
-                write(&mut here, &Sent { stood_us: 7 }).unwrap();
+                send_pieces(&mut out, &mut near).unwrap();
+                write(&mut near, &Sent { paused_us: 7 }).unwrap();
             });
             scope.spawn(|| {
-                take_pieces(&mut there, &mut taken).unwrap();
+                take_pieces(&mut far, &mut taken).unwrap();
                 taken.shutdown(std::net::Shutdown::Write).unwrap();
-                assert_eq!(read::<Sent>(&mut there).unwrap().stood_us, 7);
+                assert_eq!(read::<Sent>(&mut far).unwrap().paused_us, 7);
             });
             let mut come = Vec::new();
             other.read_to_end(&mut come).unwrap();
@@ -181,10 +182,10 @@ mod tests {
             &[0, 0, 0, 2, b'{', b'x'],
             &[0, 0, 0, 9, b'{'],
         ] {
-            let (mut here, mut there) = UnixStream::pair().unwrap();
-            here.write_all(bytes).unwrap();
-            drop(here);
-            assert!(read::<Sent>(&mut there).is_err());
+            let (mut near, mut far) = UnixStream::pair().unwrap();
+            near.write_all(bytes).unwrap();
+            drop(near);
+            assert!(read::<Sent>(&mut far).is_err());
         }
     }
 }

@@ -49,7 +49,7 @@ struct State {
     pairs: BTreeSet<Pair>,
     running: Option<Running>,
     /// The members that the node has last reported, and when.
-    said: Option<(Instant, Vec<IpcpInfo>)>,
+    listed: Option<(Instant, Vec<IpcpInfo>)>,
     /// Since when a member has had no neighbour.
     alone: BTreeMap<Pair, Instant>,
     /// When a member last joined again.
@@ -156,14 +156,14 @@ impl HostDif {
     pub(crate) fn neighbour(&self, pair: Pair) -> Result<(), String> {
         let mut state = self.lock();
         let is_fresh = |(at, _): &(Instant, _)| at.elapsed() < FRESH;
-        if !state.said.as_ref().is_some_and(is_fresh) {
+        if !state.listed.as_ref().is_some_and(is_fresh) {
             let client = Client::new(self.run_dir.control_sock());
             let ipcps = client.ipcps().map_err(|error| error.to_string())?;
-            state.said = Some((Instant::now(), ipcps));
+            state.listed = Some((Instant::now(), ipcps));
         }
         let dif = pair.dif();
-        let said = state.said.iter().flat_map(|(_, ipcps)| ipcps);
-        let mut members = said.filter(|it| it.dif.as_str() == dif);
+        let listed = state.listed.iter().flat_map(|(_, ipcps)| ipcps);
+        let mut members = listed.filter(|it| it.dif.as_str() == dif);
         let member = members.find_map(|it| it.member.clone());
         let remote = pair.remote;
         let member = member.ok_or_else(|| format!("this host is not yet a member of DIF {dif}"))?;
@@ -204,7 +204,7 @@ impl HostDif {
     fn again(&self, state: &mut State, pair: Pair) -> Result<()> {
         state.alone.remove(&pair);
         state.joined.insert(pair, Instant::now());
-        state.said = None;
+        state.listed = None;
         let mut others = state.pairs.clone();
         others.remove(&pair);
         self.apply(&others)?;
@@ -216,7 +216,7 @@ impl HostDif {
         let applied = client.apply(&self.configuration(pairs));
         applied.map(drop).map_err(|error| Error::Tool {
             what: "the Carina node of this host".to_owned(),
-            said: error.to_string(),
+            output: error.to_string(),
         })
     }
 
@@ -299,11 +299,11 @@ impl HostDif {
         let deadline = Instant::now() + START;
         while client.node().is_err() {
             if !running.process.is_alive() || Instant::now() > deadline {
-                let said = fs::read_to_string(log).unwrap_or_default();
-                let last: Vec<&str> = said.lines().rev().take(3).collect();
+                let log_text = fs::read_to_string(log).unwrap_or_default();
+                let last: Vec<&str> = log_text.lines().rev().take(3).collect();
                 return Err(Error::Tool {
                     what: "the Carina node of this host".to_owned(),
-                    said: last.join("; "),
+                    output: last.join("; "),
                 });
             }
             std::thread::sleep(LOOK);

@@ -121,14 +121,14 @@ mod tests {
     use super::*;
     use crate::far_flow::Flows;
     use crate::graph::graph_of;
-    use crate::port_selection::SecondPorts;
+    use crate::port_selection::PortSelection;
     use crate::steps::tests::part;
     use carina_vnet::host_part::{Far, FarHost};
 
     #[test]
     fn one_direction_of_one_link_is_impaired() {
         let part = part(&["a b", "b c"]);
-        let (flows, ports) = (Flows::new(), SecondPorts::default());
+        let (flows, ports) = (Flows::new(), PortSelection::default());
         let mut graph = graph_of(&part, None, &flows, &ports).unwrap();
         let back = Some(Impairment {
             loss: "1%".parse().ok(),
@@ -166,7 +166,7 @@ mod tests {
             local: [192, 0, 2, 1].into(),
             remote: [192, 0, 2, 2].into(),
         });
-        let mut graph = graph_of(&part, None, &Flows::new(), &SecondPorts::default()).unwrap();
+        let mut graph = graph_of(&part, None, &Flows::new(), &PortSelection::default()).unwrap();
         let both = Some(Impairment {
             loss: "1%".parse().ok(),
             ..Impairment::default()
@@ -227,7 +227,7 @@ mod tests {
             ..Impairment::default()
         });
         let graph = |all: &Impairments| {
-            let (flows, ports) = (Flows::new(), SecondPorts::default());
+            let (flows, ports) = (Flows::new(), PortSelection::default());
             let mut graph = graph_of(&part, None, &flows, &ports).unwrap();
             splice(&mut graph, &part, all).map(|()| graph)
         };
@@ -257,12 +257,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let dir = VnetDir::at(directory.path());
         assert!(read(&dir).unwrap().is_empty());
-        let there = Some(Impairment {
+        let forward = Some(Impairment {
             delay: "20ms".parse().ok(),
             rate: "1Mbps".parse().ok(),
             ..Impairment::default()
         });
-        let all = [(3, LinkImpairment { there, back: None })].into();
+        let all = [(
+            3,
+            LinkImpairment {
+                there: forward,
+                back: None,
+            },
+        )]
+        .into();
         write(&dir, &all).unwrap();
         assert_eq!(read(&dir).unwrap(), all);
     }

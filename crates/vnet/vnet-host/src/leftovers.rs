@@ -79,14 +79,14 @@ pub fn ended_nodes(dir: &VnetDir, record: &Record) -> Result<Vec<EndedNode>> {
     let mut living = namespaces(record.vnet)?;
     living.retain(|name| is_namespace(name));
     let off = switched_off::read(dir)?;
-    let there = nodes_there(dir, &record.part, &living)?;
+    let existing = existing_nodes(dir, &record.part, &living)?;
     let reason = if record.is_settled {
         "it has ended"
     } else {
         "it is not there yet"
     };
     let names = record.part.nodes.iter().map(|node| &node.name);
-    let ended = names.filter(|name| !there.contains(name) && !off.nodes.contains(*name));
+    let ended = names.filter(|name| !existing.contains(name) && !off.nodes.contains(*name));
     let ended = ended.map(|name| EndedNode {
         name: name.clone(),
         reason,
@@ -95,18 +95,18 @@ pub fn ended_nodes(dir: &VnetDir, record: &Record) -> Result<Vec<EndedNode>> {
 }
 
 /// The nodes of a part that exist: running machines, and namespaces in `living`.
-pub(crate) fn nodes_there(
+pub(crate) fn existing_nodes(
     dir: &VnetDir,
     part: &HostPart,
     living: &[String],
 ) -> Result<Vec<String>> {
     let machines = carina_vm::list(&dir.machines()).attempt("listing machines")?;
-    let is_there = |node: &&NodePart| match node.kind {
+    let exists = |node: &&NodePart| match node.kind {
         Kind::Namespace => living.contains(&node_namespace(part.vnet, &node.name)),
         Kind::Vm => machines.iter().any(|machine| machine.name == node.name),
     };
-    let there = part.nodes.iter().filter(is_there);
-    Ok(there.map(|node| node.name.clone()).collect())
+    let existing = part.nodes.iter().filter(exists);
+    Ok(existing.map(|node| node.name.clone()).collect())
 }
 
 /// The network's namespaces that can be entered. Files of other ones are removed: a namespace that

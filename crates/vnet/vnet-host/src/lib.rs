@@ -70,9 +70,9 @@ pub mod web;
 pub mod whereabouts;
 
 pub use agent::Agent;
-pub use directory::{Record, VnetDir, Vnets, Wanted};
+pub use directory::{Record, Requester, VnetDir, Vnets};
 pub use error::{Error, Result};
-pub use node::{Arrived, Collector, Output, Sink, Stream, Until};
+pub use node::{Arrived, Collector, CommandLimits, Output, Sink, Stream};
 pub use port_selection::port_app_now;
 pub use underlay::{HostSettings, Underlay, own_name};
 pub use watch::{EchoStream, Echoes};

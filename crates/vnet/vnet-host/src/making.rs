@@ -107,8 +107,8 @@ pub(crate) fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<(
 pub(crate) fn switch(part: &HostPart, ports: &[(String, bool)]) -> Result<()> {
     let inside = ports_namespace(part.vnet);
     let existing = namespace::interfaces(&inside)?;
-    let there = ports.iter().filter(|(port, _)| existing.contains(port));
-    let lines: Vec<String> = there
+    let found = ports.iter().filter(|(port, _)| existing.contains(port));
+    let lines: Vec<String> = found
         .map(|(port, is_up)| {
             let word = if *is_up { "up" } else { "down" };
             format!("link set dev {port} {word}")
@@ -123,8 +123,8 @@ pub(crate) fn remove_named(part: &HostPart, ports: &[String]) -> Result<()> {
     let mut tries = TRIES;
     loop {
         let existing = namespace::interfaces(&inside)?;
-        let there = ports.iter().filter(|port| existing.contains(port));
-        let lines: Vec<String> = there.map(|port| format!("link del dev {port}")).collect();
+        let found = ports.iter().filter(|port| existing.contains(port));
+        let lines: Vec<String> = found.map(|port| format!("link del dev {port}")).collect();
         match namespace::batch(&inside, &lines) {
             // A veth whose peer's namespace was just removed may vanish at the same time.
             Err(_) if tries > 1 => tries -= 1,

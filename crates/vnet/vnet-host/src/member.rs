@@ -125,12 +125,12 @@ pub(crate) fn configure(node: &Node, configuration: &str) -> Result<()> {
 ///
 /// # Errors
 /// The node does not answer.
-pub(crate) fn look(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
+pub(crate) fn member_info(node: &Node, dif: &str) -> Result<Option<MemberInfo>> {
     read(&node.run("carina --json ipcp list", LOOK)?, dif)
 }
 
-/// Like [`look`]; also starts the echo server under the node's name in the DIF, unless it runs
-/// already.
+/// Like [`member_info`]; also starts the echo server under the node's name in the DIF, unless it
+/// runs already.
 ///
 /// # Errors
 /// The node does not answer.
@@ -175,7 +175,7 @@ pub(crate) fn ping(from: &Node, to: &str, dif: &str, limit: Duration) -> Result<
         to: to.to_owned(),
         from: from.name().to_owned(),
         dif: dif.to_owned(),
-        said: output.error_text(),
+        output: output.error_text(),
     })
 }
 
@@ -208,7 +208,7 @@ pub(crate) fn stream(
             node: from.name().to_owned(),
             command: sending.clone(),
             status: sent.status,
-            said: format!("{} {}", sent.error_text(), served.error_text()),
+            output: format!("{} {}", sent.error_text(), served.error_text()),
         })
     })
 }
@@ -262,7 +262,7 @@ fn done(node: &Node, what: &str, script: &str, limit: Duration) -> Result<Output
             node: node.name().to_owned(),
             command: what.to_owned(),
             status: output.status,
-            said: output.error_text(),
+            output: output.error_text(),
         })
     }
 }
@@ -270,16 +270,16 @@ fn done(node: &Node, what: &str, script: &str, limit: Duration) -> Result<Output
 /// The round trip in the output of `carina --json ping` with one echo; `None` if there is no valid
 /// one.
 fn round_trip_in(json: &[u8]) -> Option<Duration> {
-    let said: Value = serde_json::from_slice(json).ok()?;
-    let us = said.get("rtt_us")?.get("min")?.as_f64()?;
+    let report: Value = serde_json::from_slice(json).ok()?;
+    let us = report.get("rtt_us")?.get("min")?.as_f64()?;
     let is_possible = (0.0..=MICROSECONDS_MAX).contains(&us);
     is_possible.then(|| Duration::from_secs_f64(us / 1e6))
 }
 
 /// What the receiver got, in the output of `carina --json perf` with one measurement.
 fn arrived_in(json: &[u8]) -> Option<Arrived> {
-    let said: Value = serde_json::from_slice(json).ok()?;
-    let seen = said.get("results")?.get(0)?.get("server")?;
+    let report: Value = serde_json::from_slice(json).ok()?;
+    let seen = report.get("results")?.get(0)?.get("server")?;
     let bytes = seen.get("timed_bytes")?.as_u64()?;
     let time = Duration::from_nanos(seen.get("elapsed_ns")?.as_u64()?);
     (bytes > 0 && !time.is_zero()).then_some(Arrived { bytes, time })
@@ -321,10 +321,10 @@ mod tests {
 
     #[test]
     fn what_commands_in_a_node_say_is_read() {
-        let said = br#"{"name":"b","sent":1,"rtt_us":{"min":1500.0,"max":2000.0}}"#;
-        assert_eq!(round_trip_in(said), Some(Duration::from_micros(1500)));
-        let said = br#"{"results":[{"server":{"timed_bytes":1250000,"elapsed_ns":1000000000}}]}"#;
-        assert_eq!(arrived_in(said).unwrap().bps(), 1e7);
+        let report = br#"{"name":"b","sent":1,"rtt_us":{"min":1500.0,"max":2000.0}}"#;
+        assert_eq!(round_trip_in(report), Some(Duration::from_micros(1500)));
+        let report = br#"{"results":[{"server":{"timed_bytes":1250000,"elapsed_ns":1000000000}}]}"#;
+        assert_eq!(arrived_in(report).unwrap().bps(), 1e7);
         for wrong in [&b""[..], b"{}", br#"{"rtt_us":{"min":-1}}"#] {
             assert_eq!((round_trip_in(wrong), arrived_in(wrong)), (None, None));
         }

@@ -57,7 +57,7 @@ pub(crate) fn probe(nic: &Nic) -> Result<Duration> {
 }
 
 /// Checks that an interface can be given to nodes.
-pub(crate) fn look(name: &str) -> Result<()> {
+pub(crate) fn check_interface(name: &str) -> Result<()> {
     within(|| Interface::named(name))?.map_err(Error::Underlay)?;
     let list = || {
         let mut ip = Command::new("ip");

@@ -17,7 +17,7 @@ use std::time::Duration;
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{HostPart, NodePart};
 
-pub use carina_vm::{Collector, Output, Sink, Stream, Until};
+pub use carina_vm::{Collector, CommandLimits, Output, Sink, Stream};
 
 pub(crate) use self::arriving::{Arrival, ArrivalNote, arrival_notes, forget_arrival};
 pub(crate) use self::images::{Images, end_pool, member_mib};
@@ -31,7 +31,7 @@ use crate::confinement::Confinement;
 use crate::console::Console;
 use crate::directory::VnetDir;
 use crate::error::{Error, Result};
-use crate::port_selection::SecondPorts;
+use crate::port_selection::PortSelection;
 use crate::probe::Asks;
 use crate::saved::Saved;
 
@@ -41,7 +41,7 @@ pub(crate) struct Site<'a> {
     /// The part of the network that this host makes.
     pub whole: &'a HostPart,
     /// For each link end, which of its two ports it uses.
-    pub ports: &'a SecondPorts,
+    pub ports: &'a PortSelection,
     pub dir: &'a VnetDir,
     pub images: &'a Images,
 }
@@ -91,7 +91,7 @@ impl Node {
 
     /// A node that has arrived from another host and runs.
     pub(crate) fn arrived(dir: &VnetDir, part: &NodePart, arrival: Arrival) -> Result<Node> {
-        let (machine, console) = arrival.settle(dir, part)?;
+        let (machine, console) = arrival.finish(dir, part)?;
         Ok(Node {
             name: part.name.clone(),
             system: System::Machine(machine),
@@ -123,7 +123,7 @@ impl Node {
                         node: self.name.clone(),
                         command: "configuring its interfaces".to_owned(),
                         status: output.status,
-                        said: output.error_text(),
+                        output: output.error_text(),
                     })
                 }
             }
@@ -143,7 +143,7 @@ impl Node {
     pub(crate) fn stream(
         &self,
         command: &str,
-        until: Until<'_>,
+        until: CommandLimits<'_>,
         sink: &mut dyn Sink,
     ) -> Result<i32> {
         match &self.system {

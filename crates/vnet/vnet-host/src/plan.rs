@@ -11,9 +11,9 @@ use self::reasons::{
     changes_of_document, changes_of_link, changes_of_node, differences, ends, link_words,
     node_words,
 };
-use crate::admission_check::Judge;
+use crate::admission_check::AdmissionCheck;
 use crate::alone::record_of;
-use crate::directory::{Record, Wanted};
+use crate::directory::{Record, Requester};
 use crate::error::{Error, Result};
 use crate::leftovers::EndedNode;
 use crate::nics;
@@ -81,7 +81,7 @@ impl Plan {
     /// # Errors
     /// The document cannot be divided into parts. If the host merely cannot make it, the plan says
     /// so.
-    pub fn of(document: &Document, records: &[Record], judge: &Judge) -> Result<Plan> {
+    pub fn of(document: &Document, records: &[Record], check: &AdmissionCheck) -> Result<Plan> {
         let document = &document.extended();
         let name = &document.vnet.name;
         let is_this = |record: &&Record| record.is_of_operator(name);
@@ -90,13 +90,13 @@ impl Plan {
         let vnet = before.map_or(VnetId::new(0), |record| record.vnet);
         let nothing = Layout::default();
         let layout = match before.map(|record| &record.wanted) {
-            Some(Wanted::Here { layout, .. }) => layout,
-            Some(Wanted::Provider { .. }) | None => &nothing,
+            Some(Requester::Here { layout, .. }) => layout,
+            Some(Requester::Provider { .. }) | None => &nothing,
         };
         let layout = Layout::of(document, layout);
         let mut after = record_of(document, vnet, 0, layout)?;
         let others = others.map(|record| &record.part);
-        let refusal = match judge.judge(document, &after.part, others) {
+        let refusal = match check.check_network(document, &after.part, others) {
             Ok(()) => None,
             Err(Error::NotAdmitted { reason, .. }) => Some(reason),
             Err(error) if error.is_final() => Some(error.to_string()),
@@ -256,8 +256,8 @@ mod tests {
     use super::*;
     use crate::admission::Capacity;
 
-    fn room() -> Judge {
-        Judge {
+    fn room() -> AdmissionCheck {
+        AdmissionCheck {
             capacity: Capacity {
                 cpus: 4,
                 memory_mib: 1000,

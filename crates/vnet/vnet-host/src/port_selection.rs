@@ -14,12 +14,12 @@ use crate::names::{port, port_app};
 
 /// The link ends that use their second port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SecondPorts(BTreeSet<LinkEnd>);
+pub struct PortSelection(BTreeSet<LinkEnd>);
 
-impl SecondPorts {
+impl PortSelection {
     /// The ends of which only the second port is among these interfaces of the ports' namespace.
-    pub fn among(interfaces: &[String]) -> SecondPorts {
-        let is_there = |name: &str| interfaces.iter().any(|it| it == name);
+    pub fn among(interfaces: &[String]) -> PortSelection {
+        let exists = |name: &str| interfaces.iter().any(|it| it == name);
         let ends = interfaces.iter().filter_map(|name| {
             let (link, side) = name
                 .strip_prefix('l')?
@@ -27,8 +27,8 @@ impl SecondPorts {
                 .split_once('.')?;
             Some((link.parse().ok()?, side.parse().ok()?))
         });
-        let only = ends.filter(|(link, side)| !is_there(&port(*link, *side)));
-        SecondPorts(only.collect())
+        let only = ends.filter(|(link, side)| !exists(&port(*link, *side)));
+        PortSelection(only.collect())
     }
 
     /// Name of the port that an end uses.
@@ -50,9 +50,9 @@ impl SecondPorts {
     }
 
     /// A copy in which the given ends use their respective other port.
-    pub fn with_others(&self, ends: &[LinkEnd]) -> SecondPorts {
+    pub fn with_others(&self, ends: &[LinkEnd]) -> PortSelection {
         let ends = ends.iter().copied().collect();
-        SecondPorts(self.0.symmetric_difference(&ends).copied().collect())
+        PortSelection(self.0.symmetric_difference(&ends).copied().collect())
     }
 
     /// Records whether an end uses its second port.
@@ -126,8 +126,8 @@ mod tests {
     fn second_ports_are_those_without_a_first_one() {
         let names =
             |list: &[&str]| -> Vec<String> { list.iter().map(|it| (*it).to_owned()).collect() };
-        let there = names(&["lo", "l0.0", "l0.1b", "l12.0", "l12.0b", "lx.0b", "l1b"]);
-        let second = SecondPorts::among(&there);
+        let interfaces = names(&["lo", "l0.0", "l0.1b", "l12.0", "l12.0b", "lx.0b", "l1b"]);
+        let second = PortSelection::among(&interfaces);
         assert_eq!(second.port((0, 1)), "l0.1b");
         assert_eq!(second.app((0, 1)), "l0-1b");
         assert_eq!(
@@ -140,7 +140,7 @@ mod tests {
             ("l0.0b".into(), "l0.1".into())
         );
         moved.forget(&[0]);
-        assert_eq!(moved, SecondPorts::default());
+        assert_eq!(moved, PortSelection::default());
         assert_eq!(both_ports((3, 1)), ["l3.1", "l3.1b"]);
     }
 

@@ -63,8 +63,8 @@ pub(crate) fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -
             else {
                 continue;
             };
-            let took = at.elapsed();
-            least = Some(least.map_or(took, |least| took.min(least)));
+            let elapsed = at.elapsed();
+            least = Some(least.map_or(elapsed, |least| elapsed.min(least)));
             if which == sequence {
                 break;
             }

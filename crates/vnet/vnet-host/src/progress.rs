@@ -9,7 +9,7 @@ use carina_vnet::host_part::{HostPart, HostStatus, LinkStatus, NodeStatus};
 use carina_vnet::message::MoveState;
 use carina_vnet::progress::{Event, Phase, PhaseTime};
 
-use crate::change_counter::Bell;
+use crate::change_counter::ChangeCounter;
 use crate::error::{Error, Result};
 
 /// Progress of a network: the thread that creates the network writes it, other threads read it.
@@ -20,7 +20,7 @@ pub struct Progress {
     changed: Condvar,
     is_cancelled: AtomicBool,
     /// Rung when the status has changed.
-    bell: Arc<Bell>,
+    changes: Arc<ChangeCounter>,
 }
 
 #[derive(Debug)]
@@ -39,12 +39,12 @@ impl Progress {
     /// Progress of a part of which nothing exists yet.
     #[must_use]
     pub fn new(part: &HostPart) -> Progress {
-        Progress::with_bell(part, Arc::default())
+        Progress::with_changes(part, Arc::default())
     }
 
     /// Like [`Progress::new`], with a bell that rings when the status has changed.
     #[must_use]
-    pub(crate) fn with_bell(part: &HostPart, bell: Arc<Bell>) -> Progress {
+    pub(crate) fn with_changes(part: &HostPart, changes: Arc<ChangeCounter>) -> Progress {
         Progress {
             began: Instant::now(),
             state: Mutex::new(State {
@@ -57,7 +57,7 @@ impl Progress {
             }),
             changed: Condvar::new(),
             is_cancelled: AtomicBool::new(false),
-            bell,
+            changes,
         }
     }
 
@@ -85,7 +85,7 @@ impl Progress {
             None => drop(all.moves.remove(&number)),
         }
         drop(all);
-        self.bell.ring();
+        self.changes.add();
     }
 
     /// The phases of the last change that have ended.
@@ -130,7 +130,7 @@ impl Progress {
 
     /// Rings the bell: the status has changed.
     pub(crate) fn ring(&self) {
-        self.bell.ring();
+        self.changes.add();
     }
 
     /// Makes the thread that creates the network stop at its next step. Returns at once.
@@ -163,7 +163,7 @@ impl Progress {
         }
         state.status = status;
         state.phases.clear();
-        self.bell.ring();
+        self.changes.add();
     }
 
     /// Does the work of a phase and records its duration.
@@ -176,8 +176,8 @@ impl Progress {
     }
 
     /// Records how long a phase of the current change took.
-    pub fn note(&self, phase: Phase, took: Duration) {
-        let took_ms = took.as_secs_f64() * 1000.0;
+    pub fn note(&self, phase: Phase, duration: Duration) {
+        let took_ms = duration.as_secs_f64() * 1000.0;
         self.lock().phases.push(PhaseTime { phase, took_ms });
         self.tell(format!("{}: {took_ms:.0} ms", phase.name()));
     }
@@ -187,7 +187,7 @@ impl Progress {
             change(node);
         }
         self.changed.notify_all();
-        self.bell.ring();
+        self.changes.add();
     }
 
     pub(crate) fn link(&self, number: u32, change: impl FnOnce(&mut LinkStatus)) {
@@ -195,7 +195,7 @@ impl Progress {
             change(link);
         }
         self.changed.notify_all();
-        self.bell.ring();
+        self.changes.add();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

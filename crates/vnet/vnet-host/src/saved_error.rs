@@ -46,7 +46,7 @@ pub enum SavedError {
     },
     /// A network of this uid exists, perhaps the one that was saved.
     #[error("network {0} is the saved network itself, or was restored from it: remove it first")]
-    IsThere(String),
+    AlreadyExists(String),
 }
 
 /// The format and version that this program writes and reads.

@@ -22,12 +22,12 @@ use carina_vnet_web::answers::{answer, bad, document_in, event_query, json_in, r
 use tokio::sync::oneshot;
 
 use crate::agent::Agent;
-use crate::node::{Sink, Until};
+use crate::node::{CommandLimits, Sink};
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
-use carina_vnet::trace::WayQuery;
-use carina_vnet_web::streamed::{Caller, streamed};
+use carina_vnet::trace::TraceQuery;
+use carina_vnet_web::streamed::{DisconnectFlag, streamed};
 
 /// A handle that ends a server when it is dropped.
 #[derive(Debug)]
@@ -194,7 +194,7 @@ fn router(service: Service) -> Router {
         .route("/v1/vnets/{name}/links/{link}/impairment", put(impair))
         .route(
             "/v1/vnets/{name}/nodes/{node}/console",
-            get(console_said).post(console_type),
+            get(console_output).post(console_type),
         )
         .route("/v1/vnets/{name}/trace", post(trace))
         .route("/v1/vnets/{name}/exec", post(exec))
@@ -266,14 +266,14 @@ async fn events(
     .await
 }
 
-async fn console_said(
+async fn console_output(
     State(service): Shared,
     Path((name, node)): Path<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> Response {
     answer(move || {
         let (since, wait) = event_query(query.as_deref().unwrap_or_default())?;
-        Ok(service.agent.console_said(&name, &node, since, wait)?)
+        Ok(service.agent.console_output(&name, &node, since, wait)?)
     })
     .await
 }
@@ -304,7 +304,7 @@ async fn impair(
 
 async fn trace(State(service): Shared, Path(name): Path<String>, body: Bytes) -> Response {
     answer(move || {
-        let query: WayQuery = json_in(&body)?;
+        let query: TraceQuery = json_in(&body)?;
         Ok(service.agent.trace(&name, &query)?)
     })
     .await
@@ -333,8 +333,8 @@ async fn exec(
 /// Runs a command, and answers when it has ended: with its exit status and the beginning of its
 /// output.
 async fn exec_whole(service: Service, name: String, body: Bytes) -> Response {
-    let caller = Caller::default();
-    let is_gone = Arc::clone(&caller.is_gone);
+    let disconnect = DisconnectFlag::default();
+    let is_gone = Arc::clone(&disconnect.is_gone);
     answer(move || {
         let mut kept = ExecReply::collector();
         let status = execute(&service, &name, &body, &mut kept, &is_gone)?;
@@ -351,7 +351,7 @@ fn execute(
     is_gone: &AtomicBool,
 ) -> Result<i32, ErrorBody> {
     let wanted: Exec = json_in(body)?;
-    let until = Until {
+    let until = CommandLimits {
         limit: Duration::from_millis(wanted.limit_ms).min(EXEC_MAX),
         is_cancelled: is_gone,
     };

@@ -63,7 +63,7 @@ impl Steps {
                 && a.far.is_same_end(&b.far)
         };
         // The engine changes the rate of a link that stays.
-        let stays = |link: &LinkPart, others: &[LinkPart]| {
+        let is_unchanged = |link: &LinkPart, others: &[LinkPart]| {
             !is_touched(link) && others.iter().any(|other| same_ends(link, other))
         };
         let repointed = new.links.iter().filter_map(|link| {
@@ -72,8 +72,14 @@ impl Steps {
         });
         let repointed: Vec<Repointed> = repointed.collect();
         let is_kept = |link: &&LinkPart| !repointed.iter().any(|it| it.number == link.number);
-        let goes = old.links.iter().filter(|link| !stays(link, &new.links));
-        let comes = new.links.iter().filter(|link| !stays(link, &old.links));
+        let goes = old
+            .links
+            .iter()
+            .filter(|link| !is_unchanged(link, &new.links));
+        let comes = new
+            .links
+            .iter()
+            .filter(|link| !is_unchanged(link, &old.links));
         let goes: Vec<u32> = goes.filter(is_kept).map(|link| link.number).collect();
         let comes: Vec<u32> = comes.filter(is_kept).map(|link| link.number).collect();
         (steps.unlinked, steps.linked, steps.repointed) = (goes, comes, repointed);

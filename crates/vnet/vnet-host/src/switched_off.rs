@@ -47,8 +47,8 @@ impl SwitchedOff {
     pub(crate) fn keep_only(&mut self, part: &HostPart) -> bool {
         let before = self.clone();
         self.nodes.retain(|name| part.node(name).is_some());
-        let is_there = |number: u32| part.links.iter().any(|link| link.number == number);
-        self.links.retain(|number| is_there(*number));
+        let exists = |number: u32| part.links.iter().any(|link| link.number == number);
+        self.links.retain(|number| exists(*number));
         *self != before
     }
 }

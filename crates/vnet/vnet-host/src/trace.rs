@@ -10,8 +10,8 @@ use std::time::Duration;
 use carina_frame_engine::counter_file;
 use carina_vnet::host_part::{HostPart, LinkEnd};
 use carina_vnet::trace::{
-    ECHO, ECHOES_MAX, Echoes, NoRoute, Spot, Way, WayQuery, addresses_of, expected, expected_at,
-    way_of,
+    ECHO, ECHOES_MAX, Echoes, NoRoute, Spot, Trace, TraceQuery, addresses_of, expected,
+    expected_at, trace_of,
 };
 
 use self::dropped::dropped_between;
@@ -24,7 +24,12 @@ use crate::vnet::Vnet;
 pub use self::piece_watch::PieceWatch;
 
 /// Sends echo requests from one node to another, and returns where they were seen and dropped.
-pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuery) -> Result<Way> {
+pub(crate) fn trace(
+    vnet: &Vnet,
+    part: &HostPart,
+    dir: &VnetDir,
+    query: &TraceQuery,
+) -> Result<Trace> {
     if !(1..=ECHOES_MAX).contains(&query.echoes) {
         return Err(Error::Unsupported {
             what: format!("{} echos", query.echoes),
@@ -40,7 +45,7 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
         (None, Err(_)) => return Err(vnet.no_node(&query.to)),
     };
     let some: Vec<Spot> = route.spots.iter().map(|(_, spot)| *spot).collect();
-    let watch = Watch::begin(part, &vnet.second_ports(), &dir.counters(), &some)?;
+    let watch = Watch::begin(part, &vnet.port_selection(), &dir.counters(), &some)?;
     // Without the counter file, only the reasons of drops are unknown.
     let readings = || counter_file::read(&dir.counters()).unwrap_or_default();
     let before = readings();
@@ -63,15 +68,15 @@ pub(crate) fn trace(vnet: &Vnet, part: &HostPart, dir: &VnetDir, query: &WayQuer
         rtt,
     };
     let names = (query.from.as_str(), query.to.as_str());
-    let mut way = way_of(part, names, &route, &echoes, &sightings, &dropped);
+    let mut trace = trace_of(part, names, &route, &echoes, &sightings, &dropped);
     if answered < query.echoes {
-        let on_way = part.links.iter();
-        let on_way = on_way.filter(|link| way.places.iter().any(|it| it.link == link.number));
-        let without = on_way.filter_map(|link| Some(vnet.has_flow(link).err()?.to_string()));
+        let passed = part.links.iter();
+        let passed = passed.filter(|link| trace.places.iter().any(|it| it.link == link.number));
+        let without = passed.filter_map(|link| Some(vnet.has_flow(link).err()?.to_string()));
         let without: Vec<String> = without.collect();
-        way.findings.extend(without);
+        trace.findings.extend(without);
     }
-    Ok(way)
+    Ok(trace)
 }
 
 fn no_route(NoRoute { from, to }: NoRoute) -> Error {

@@ -72,7 +72,7 @@ impl Underlay {
     ///
     /// # Errors
     /// The interface does not exist, or is not Ethernet.
-    pub fn look(&self) -> Result<UnderlayPort> {
+    pub fn read_port(&self) -> Result<UnderlayPort> {
         let what = || format!("entering {}", self.netns.display());
         let namespace = NetworkNamespace::open(&self.netns).attempt(what())?;
         let found = namespace.within(|| Interface::named(&self.interface));

@@ -36,7 +36,7 @@ use crate::making::{make_namespaces, make_ports, remove_ports};
 use crate::names::ports_namespace;
 use crate::namespace;
 use crate::node::{Images, Node, Site, forget_moves, recover};
-use crate::port_selection::{SecondPorts, both_ports};
+use crate::port_selection::{PortSelection, both_ports};
 use crate::progress::Progress;
 use crate::saved::Saved;
 use crate::steps::Steps;
@@ -63,7 +63,7 @@ pub(crate) struct Vnet {
     /// What the operator has stopped or taken down.
     off: Mutex<SwitchedOff>,
     /// Link ends that use their second port.
-    second: Mutex<SecondPorts>,
+    second: Mutex<PortSelection>,
     /// The saved network from which nodes are being restored, if any.
     saved: Mutex<Option<Arc<Saved>>>,
     access: AccessPoints,
@@ -104,8 +104,8 @@ impl Vnet {
         let mut interfaces = namespace::interfaces(&ports_namespace(part.vnet))?;
         let of_arrivals = ports_of_arrivals(&arrivals);
         interfaces.retain(|it| !of_arrivals.contains(it));
-        let second = SecondPorts::among(&interfaces);
-        let there = observed(dir, part, &existing)?;
+        let second = PortSelection::among(&interfaces);
+        let current = observed(dir, part, &existing)?;
         Ok(Vnet {
             second: Mutex::new(second),
             saved: Mutex::new(Saved::of_network(dir, record)?.map(Arc::new)),
@@ -116,7 +116,7 @@ impl Vnet {
             flows: FarFlows::of(host),
             plane,
             nodes: Mutex::default(),
-            part: Mutex::new(there),
+            part: Mutex::new(current),
             impairments: Mutex::new(impairment::read(dir)?),
             off: Mutex::new(switched_off::read(dir)?),
             access: AccessPoints::new(dir, underlay, progress),
@@ -135,27 +135,27 @@ impl Vnet {
     /// The first thing that cannot be made, or does not answer. What was made stays.
     pub(crate) fn become_part(&self, part: &HostPart, discovery: Duration) -> Result<()> {
         self.look_after_ports()?;
-        let mut there = lock(&self.part);
-        self.forget_ended(&mut there)?;
+        let mut current = lock(&self.part);
+        self.forget_ended(&mut current)?;
         self.progress.begin(part);
-        self.admit_arrivals(&mut there, part)?;
+        self.admit_arrivals(&mut current, part)?;
         self.progress.note(Phase::Discovery, discovery);
-        let done = self.change(&there, part);
+        let done = self.change(&current, part);
         if done.is_ok() {
             lock(&self.came).clear();
             self.forget_saved();
         }
-        *there = match done {
+        *current = match done {
             Ok(()) => part.clone(),
             Err(_) => observed(&self.dir, part, &leftovers::living_namespaces(part.vnet)?)?,
         };
         done
     }
 
-    fn change(&self, there: &HostPart, part: &HostPart) -> Result<()> {
-        let mut steps = Steps::between(there, part);
+    fn change(&self, current: &HostPart, part: &HostPart) -> Result<()> {
+        let mut steps = Steps::between(current, part);
         steps.changed.retain(|name| !self.has_come(part, name));
-        self.make_links_and_nodes(there, part, &steps)?;
+        self.make_links_and_nodes(current, part, &steps)?;
         self.progress
             .phase(Phase::Consoles, || self.ask_consoles(part))?;
         self.progress.phase(Phase::Probes, || {
@@ -186,10 +186,10 @@ impl Vnet {
     }
 
     /// Like [`Vnet::graph`], with link ends at the given ports.
-    fn graph_at(&self, part: &HostPart, ports: &SecondPorts) -> Result<Graph> {
+    fn graph_at(&self, part: &HostPart, ports: &PortSelection) -> Result<Graph> {
         let leaves = part.links.iter().any(|it| matches!(it.far, Far::Host(_)));
         let underlay = self.underlay.as_ref().filter(|_| leaves);
-        let underlay = underlay.map(Underlay::look).transpose()?;
+        let underlay = underlay.map(Underlay::read_port).transpose()?;
         let flows = self.flows.take();
         let mut graph = graph_of(part, underlay.as_ref(), &flows, ports)?;
         self.access.add(&mut graph, part, ports)?;
@@ -200,7 +200,12 @@ impl Vnet {
     /// Makes links and nodes. Nodes need the ports of their links. The engine opens ports while
     /// nodes are being made, because the kernel takes tens of milliseconds for each, mostly
     /// waiting. The time that nodes wait for ports counts as the phase of the links.
-    fn make_links_and_nodes(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
+    fn make_links_and_nodes(
+        &self,
+        current: &HostPart,
+        part: &HostPart,
+        steps: &Steps,
+    ) -> Result<()> {
         self.progress.check()?;
         self.access.become_part(part)?;
         // An impossible graph is refused before anything is changed.
@@ -208,7 +213,7 @@ impl Vnet {
         let began = Instant::now();
         // Nodes that were sent to another host are paused, and end only after the links lead there.
         let (sent, ended) = self.apart_by_sending(part, &steps.ended)?;
-        self.relink(there, part, steps, &ended)?;
+        self.relink(current, part, steps, &ended)?;
         self.flows.keep(part)?;
         // By now link ends may use their other ports.
         let graph = self.graph(part)?;
@@ -233,7 +238,7 @@ impl Vnet {
     /// Removes links and nodes that are no longer requested, and makes the ports of new links.
     fn relink(
         &self,
-        there: &HostPart,
+        current: &HostPart,
         part: &HostPart,
         steps: &Steps,
         ended: &[&String],
@@ -245,14 +250,14 @@ impl Vnet {
             self.plane.become_graph(self.graph(&kept)?)?;
         }
         self.end_nodes(part, ended)?;
-        remove_ports(there, &steps.unlinked)?;
+        remove_ports(current, &steps.unlinked)?;
         lock(&self.second).forget(&steps.unlinked);
-        self.repoint(there, part, steps)?;
-        self.leave_difs(there, part)?;
-        self.end_members(there, part)?;
+        self.repoint(current, part, steps)?;
+        self.leave_difs(current, part)?;
+        self.end_members(current, part)?;
         make_namespaces(part, &leftovers::living_namespaces(part.vnet)?)?;
         let without = self.without_ports(&steps.linked);
-        if !there.nodes.is_empty() {
+        if !current.nodes.is_empty() {
             // A link whose one end was removed with its node may still have a port at the other
             // end.
             remove_ports(part, &without)?;
@@ -308,7 +313,7 @@ impl Vnet {
     }
 
     /// What is needed to make nodes, with link ends at the given ports.
-    fn site<'a>(&'a self, whole: &'a HostPart, ports: &'a SecondPorts) -> Site<'a> {
+    fn site<'a>(&'a self, whole: &'a HostPart, ports: &'a PortSelection) -> Site<'a> {
         Site {
             whole,
             ports,
@@ -419,18 +424,18 @@ impl Vnet {
 
 /// The nodes and links of `part` that exist on this host now.
 fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<HostPart> {
-    let nodes = leftovers::nodes_there(dir, part, namespaces)?;
-    let mut there = part.clone();
-    there.nodes.retain(|node| nodes.contains(&node.name));
+    let nodes = leftovers::existing_nodes(dir, part, namespaces)?;
+    let mut current = part.clone();
+    current.nodes.retain(|node| nodes.contains(&node.name));
     let ports = namespace::interfaces(&ports_namespace(part.vnet))?;
-    there.links.retain(|link| {
+    current.links.retain(|link| {
         let mut sides = link.ends().enumerate();
         sides.all(|(side, _)| {
             let mut either = both_ports((link.number, side)).into_iter();
             either.any(|port| ports.contains(&port))
         })
     });
-    Ok(there)
+    Ok(current)
 }
 
 /// The address of a node's interface through which it reaches another address.

@@ -6,7 +6,7 @@ mod substrate;
 use std::io;
 use std::sync::Arc;
 
-use carina_vnet_web::{Kind, Web};
+use carina_vnet_web::{Kind, PageServer};
 
 use crate::agent::Agent;
 use crate::server::{self, Stopped};
@@ -16,7 +16,7 @@ use crate::server::{self, Stopped};
 ///
 /// # Errors
 /// The runtime cannot be made.
-pub fn serve(page: Web, agent: Arc<Agent>, stopped: Stopped) -> io::Result<()> {
+pub fn serve(page: PageServer, agent: Arc<Agent>, stopped: Stopped) -> io::Result<()> {
     // Dropped after the server has ended.
     let of_agent = of_agent::Service::start(agent)?;
     let api = of_agent.router();

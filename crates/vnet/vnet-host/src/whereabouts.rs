@@ -15,7 +15,7 @@ use crate::carrier::far_words;
 use crate::directory::{VnetDir, Vnets};
 use crate::error::{Attempt, Result};
 use crate::names::{end_of, node_namespace, ports_namespace};
-use crate::port_selection::SecondPorts;
+use crate::port_selection::PortSelection;
 use crate::underlay::own_name;
 use crate::{leftovers, namespace};
 
@@ -61,9 +61,9 @@ pub fn nodes(vnets: &Vnets) -> Result<Vec<Whereabouts>> {
         let machines = carina_vm::list(&dir.machines()).attempt("listing machines")?;
         let ports = ports_namespace(part.vnet);
         let second = if namespaces.contains(&ports) {
-            SecondPorts::among(&namespace::interfaces(&ports)?)
+            PortSelection::among(&namespace::interfaces(&ports)?)
         } else {
-            SecondPorts::default()
+            PortSelection::default()
         };
         for node in &part.nodes {
             let pid = machines
@@ -84,7 +84,7 @@ pub fn nodes(vnets: &Vnets) -> Result<Vec<Whereabouts>> {
 fn place(
     host: &str,
     dir: &VnetDir,
-    (part, second): (&HostPart, &SecondPorts),
+    (part, second): (&HostPart, &PortSelection),
     node: &NodePart,
 ) -> Whereabouts {
     let ports = node.interfaces.iter();

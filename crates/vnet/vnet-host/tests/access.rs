@@ -147,8 +147,8 @@ fn user_joins_at_one_host_and_reaches_the_next() {
     assert!(name.starts_with('@'), "{name}");
     for host in &hosts {
         wait("the parts to be ready", || {
-            let said = host.agent.say();
-            said.parts.iter().any(|part| part.is_ready())
+            let report = host.agent.say();
+            report.parts.iter().any(|part| part.is_ready())
         });
     }
     let wanted = TokenWanted {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::HostLimits;
 use carina_vnet_host::admission::Capacity;
-use carina_vnet_host::admission_check::{Judge, MACHINE_INTERFACES_MAX, check_document};
+use carina_vnet_host::admission_check::{AdmissionCheck, MACHINE_INTERFACES_MAX, check_document};
 use carina_vnet_host::plan::Plan;
 use proptest::prelude::*;
 
@@ -107,15 +107,15 @@ fn document() -> impl Strategy<Value = String> {
 fn refusal(document: &Document) -> Option<String> {
     let names = document.node.keys();
     let images = names.filter_map(|name| Some(document.resolved(name)?.image.to_owned()));
-    let judge = Judge {
-        capacity: Capacity::MOST,
+    let check = AdmissionCheck {
+        capacity: Capacity::MAX,
         limits: HostLimits {
             images: images.collect(),
             interfaces_max: MACHINE_INTERFACES_MAX,
             ..HostLimits::none()
         },
     };
-    match Plan::of(document, &[], &judge) {
+    match Plan::of(document, &[], &check) {
         Ok(plan) => plan.refusal,
         Err(error) => Some(error.to_string()),
     }
@@ -148,10 +148,10 @@ fn documents_that_no_host_makes_are_refused() {
             "[[link]]\nends = [\"hub\", \"l{leaf}\"]\nrate = \"1Mbps\"\n"
         ))
     });
-    for (text, said) in [(bridged, "via = \"forwarder\""), (wide, "node hub")] {
+    for (text, reason) in [(bridged, "via = \"forwarder\""), (wide, "node hub")] {
         let document = Document::read(&text, Form::Toml).unwrap();
         let refused = check_document(&document).unwrap_err().to_string();
-        assert!(refused.contains(said), "{refused}");
+        assert!(refused.contains(reason), "{refused}");
         assert!(refusal(&document).is_some());
     }
 }

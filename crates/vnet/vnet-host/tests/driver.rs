@@ -28,11 +28,11 @@ impl Browser {
     pub(crate) fn open(url: &str) -> Option<Browser> {
         let programs = ["chromium-headless-shell", "chromium"];
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let is_there = |program: &&str| {
+        let is_installed = |program: &&str| {
             let mut directories = std::env::split_paths(&path);
             directories.any(|directory| directory.join(program).is_file())
         };
-        let program = programs.into_iter().find(is_there)?;
+        let program = programs.into_iter().find(is_installed)?;
         let mut browser = Browser::start(program);
         let blank = json!({ "url": "about:blank" });
         let target = browser.command("Target.createTarget", blank);
@@ -64,11 +64,11 @@ impl Browser {
             .spawn()
             .unwrap();
         let (answer, answers) = channel();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
             loop {
                 let mut text = Vec::new();
-                if said.read_until(0, &mut text).unwrap_or_default() == 0 {
+                if stdout.read_until(0, &mut text).unwrap_or_default() == 0 {
                     return;
                 }
                 text.pop();

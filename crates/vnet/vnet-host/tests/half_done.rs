@@ -9,7 +9,7 @@ use carina_vnet::report::{VnetReport, VnetState};
 use carina_vnet_host::{Agent, VnetDir, Vnets};
 use serde_json::Value;
 
-use crate::waiting::{Home, is_root, left_of, run, wait_until_settled};
+use crate::waiting::{TestDirectory, is_root, left_of, run, wait_until_settled};
 
 fn ready(agent: &Agent) -> VnetReport {
     let report = wait_until_settled(agent, "half");
@@ -43,7 +43,7 @@ fn machine_of_an_agent_that_was_killed_is_made_whole() {
     let text = "[vnet]\nname = \"half\"\n[defaults]\nmemory = 128\nboot = \"clone\"\n[node.a]\n\
         [node.b]\nkind = \"namespace\"\nboot = \"cold\"\n\
         [[link]]\nends = [\"b\", \"a\"]\nrate = \"100Mbps\"\n";
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let dir = Vnets::of(&run_dir).vnet("half");
     let agent = made(&run_dir, text);
@@ -102,7 +102,7 @@ fn access_point_that_has_gone_with_its_agent_is_retired() {
     let text = "[vnet]\nname = \"half\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n[node.b]\n\
         [[link]]\nends = [\"a\", \"b\"]\nrate = \"100Mbps\"\n\
         [access.home]\nnode = \"a\"\nusers = [\"alice\"]\nrate = \"10Mbps\"\n";
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let dir = Vnets::of(&run_dir).vnet("half");
     let agent = made(&run_dir, text);

@@ -16,7 +16,7 @@ use carina_vnet::message::ToAgent;
 use carina_vnet_host::{Agent, Error, Vnets};
 
 use crate::segment::{Host, Segment, ip};
-use crate::waiting::{Home, LIMIT, is_root, left_of, run};
+use crate::waiting::{LIMIT, TestDirectory, is_root, left_of, run};
 
 /// The parts of a network with nodes `a`, `b`, …, each on the host of its number, and links such as
 /// `a b gre`.
@@ -89,8 +89,8 @@ fn wait_until_ready(hosts: &[Host], part: &HostPart) {
     let (vnet, generation) = (part.vnet, part.generation);
     for host in hosts {
         wait_until(&host.agent, "ready", |agent| {
-            let said = agent.say();
-            let mut parts = said.parts.iter();
+            let report = agent.say();
+            let mut parts = report.parts.iter();
             parts.any(|it| it.vnet == vnet && it.generation == generation && it.is_ready())
         });
     }
@@ -108,9 +108,9 @@ fn remove(hosts: &[Host], vnet: VnetId) {
     }
     for host in hosts {
         wait_until(&host.agent, "removed", |agent| {
-            let said = agent.say();
-            let is_there = said.parts.iter().any(|part| part.vnet == vnet);
-            !is_there && said.removed.get(&vnet) == Some(&9)
+            let report = agent.say();
+            let exists = report.parts.iter().any(|part| part.vnet == vnet);
+            !exists && report.removed.get(&vnet) == Some(&9)
         });
     }
 }
@@ -362,12 +362,12 @@ fn part_that_this_host_cannot_make_is_refused_with_the_reason() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
     let reason = |part: &HostPart| {
         agent.tell(&ToAgent::Set(Box::new(part.clone()))).unwrap();
-        let said = agent.say();
-        let status = said.parts.iter().find(|it| it.vnet == part.vnet).unwrap();
+        let report = agent.say();
+        let status = report.parts.iter().find(|it| it.vnet == part.vnet).unwrap();
         assert_eq!(status.generation, part.generation);
         match &status.nodes["a"].state {
             NodeState::Refused { reason, .. } => reason.clone(),
@@ -375,10 +375,10 @@ fn part_that_this_host_cannot_make_is_refused_with_the_reason() {
         }
     };
     let of = |uid, links: &[&str]| parts(uid, 1, 2, links, 1).remove(0);
-    let no_way = reason(&of(0xa7, &["a b gre"]));
-    assert!(no_way.contains("--underlay"), "{no_way}");
-    let no_way = reason(&of(0xa8, &["a b dif"]));
-    assert!(no_way.contains("--underlay"), "{no_way}");
+    let refusal = reason(&of(0xa7, &["a b gre"]));
+    assert!(refusal.contains("--underlay"), "{refusal}");
+    let refusal = reason(&of(0xa8, &["a b dif"]));
+    assert!(refusal.contains("--underlay"), "{refusal}");
     let mut wrong = of(0xa9, &["a b gre"]);
     wrong.nodes[0].name = "../a".into();
     let status = agent.tell(&ToAgent::Set(Box::new(wrong)));

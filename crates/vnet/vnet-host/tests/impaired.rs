@@ -9,7 +9,7 @@ use carina_vnet::report::VnetState;
 use carina_vnet_host::Agent;
 use carina_vnet_host::export::ExportFormat;
 
-use crate::waiting::{Home, is_root, wait_until_settled};
+use crate::waiting::{TestDirectory, is_root, wait_until_settled};
 
 const EXAMPLE: &str = include_str!("../../../../examples/vnets/impaired.toml");
 const NAME: &str = "impaired";
@@ -47,7 +47,7 @@ fn links_are_as_bad_as_the_document_and_its_operator_say() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     agent.create(&document(EXAMPLE)).unwrap();

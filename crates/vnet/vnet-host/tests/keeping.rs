@@ -11,7 +11,7 @@ use carina_vnet::document::{Document, Form};
 use carina_vnet::report::{VnetReport, VnetState};
 use carina_vnet_host::{Agent, Vnets};
 
-use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};
+use crate::waiting::{LIMIT, TestDirectory, is_root, left_of, run, wait_until_settled};
 
 /// A machine with links to a namespace each, and to another machine.
 fn document(is_large: bool) -> Document {
@@ -70,7 +70,7 @@ fn machine_moves_while_it_runs_and_losses_are_counted() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     agent.create(&document(false)).unwrap();
@@ -95,12 +95,12 @@ fn machine_moves_while_it_runs_and_losses_are_counted() {
     assert!(!Vnets::of(&run_dir).vnet("keep").destination().exists());
     // A viewer of the console sees output after the move.
     run(&agent, "keep", "a", "echo after the move >/dev/ttyS0");
-    let mut said = Vec::new();
-    while !String::from_utf8_lossy(&said).contains("after the move") {
+    let mut output = Vec::new();
+    while !String::from_utf8_lossy(&output).contains("after the move") {
         let mut buffer = [0; 256];
         let length = viewer.read(&mut buffer).unwrap();
-        assert_ne!(length, 0, "{:?}", String::from_utf8_lossy(&said));
-        said.extend(&buffer[..length]);
+        assert_ne!(length, 0, "{:?}", String::from_utf8_lossy(&output));
+        output.extend(&buffer[..length]);
     }
     // The machine can be changed, can move again, and is adopted by another agent.
     agent.apply(&document(true)).unwrap();
@@ -129,7 +129,7 @@ fn saved_network_goes_on_with_its_addresses() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     agent.create(&document(true)).unwrap();
@@ -144,8 +144,8 @@ fn saved_network_goes_on_with_its_addresses() {
     assert_eq!(run(&agent, "keep", "a", "cat /tmp/mark"), "here");
     assert!(passes(&agent, "b", "10.0.0.2"));
     assert!(agent.save("keep", &place).is_err());
-    let there = agent.restore(&place).unwrap_err().to_string();
-    assert!(there.contains("already exists"), "{there}");
+    let refusal = agent.restore(&place).unwrap_err().to_string();
+    assert!(refusal.contains("already exists"), "{refusal}");
     agent.remove("keep").unwrap();
 
     agent.restore(&place).unwrap();
@@ -188,7 +188,7 @@ fn move_that_is_broken_off_leaves_the_machine_on_one_side() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     agent.create(&document(false)).unwrap();

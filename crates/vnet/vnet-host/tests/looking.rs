@@ -8,7 +8,7 @@ use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::LinkState;
 use carina_vnet::impairment::{Impairment, LinkImpairment};
 use carina_vnet::report::VnetState;
-use carina_vnet::trace::WayQuery;
+use carina_vnet::trace::TraceQuery;
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_host::names::port_app;
 use carina_vnet_host::plan::Action;
@@ -192,14 +192,14 @@ fn link_with_a_long_delay_is_up() {
     assert!(rtt >= Duration::from_millis(800), "{rtt:?}");
     // A trace sends one request for each that it counts. (Replies to earlier ones may still
     // arrive.)
-    let query = WayQuery {
+    let query = TraceQuery {
         from: "a".to_owned(),
         to: "b".to_owned(),
         echoes: 2,
     };
-    let way = agent.trace("far", &query).unwrap();
-    assert_eq!(way.answered, 2, "{way:?}");
-    assert_eq!(way.places[0].seen, 2, "{way:?}");
+    let trace = agent.trace("far", &query).unwrap();
+    assert_eq!(trace.answered, 2, "{trace:?}");
+    assert_eq!(trace.places[0].seen, 2, "{trace:?}");
     agent.remove("far").unwrap();
 }
 
@@ -247,23 +247,30 @@ fn trace_says_where_echos_are_dropped() {
     let document = Document::read(text, Form::Toml).unwrap();
     agent.create(&document).unwrap();
     assert_eq!(wait_until_settled(&agent, "way").state, VnetState::Ready);
-    let query = WayQuery {
+    let query = TraceQuery {
         from: "a".into(),
         to: "c".into(),
         echoes: 2,
     };
-    let mut way = agent.trace("way", &query).unwrap();
+    let mut trace = agent.trace("way", &query).unwrap();
     let deadline = std::time::Instant::now() + LIMIT;
     // On a busy machine a reply may come too late.
-    while (way.answered, way.findings.len()) != (2, 0) {
-        assert!(std::time::Instant::now() < deadline, "{way:?}");
-        way = agent.trace("way", &query).unwrap();
+    while (trace.answered, trace.findings.len()) != (2, 0) {
+        assert!(std::time::Instant::now() < deadline, "{trace:?}");
+        trace = agent.trace("way", &query).unwrap();
     }
-    let ends: Vec<&str> = way.places.iter().map(|place| place.end.as_str()).collect();
-    let there = ["a:eth0", "b:eth0", "b:eth1", "c:eth0"];
+    let ends: Vec<&str> = trace
+        .places
+        .iter()
+        .map(|place| place.end.as_str())
+        .collect();
+    let request_ends = ["a:eth0", "b:eth0", "b:eth1", "c:eth0"];
     let back = ["c:eth0", "b:eth1", "b:eth0", "a:eth0"];
-    assert_eq!(ends, [there, back].concat());
-    assert!(way.places.iter().all(|place| place.seen >= 2), "{way:?}");
+    assert_eq!(ends, [request_ends, back].concat());
+    assert!(
+        trace.places.iter().all(|place| place.seen >= 2),
+        "{trace:?}"
+    );
     // A TCP stream arrives, too.
     let tests = agent.test("way").unwrap();
     assert!(tests.iter().all(|test| test.holds), "{tests:?}");
@@ -276,16 +283,16 @@ fn trace_says_where_echos_are_dropped() {
         back: None,
     };
     agent.impair("way", 1, lossy).unwrap();
-    let way = agent.trace("way", &query).unwrap();
-    assert_eq!(way.answered, 0, "{way:?}");
-    let finding = &way.findings[0];
+    let trace = agent.trace("way", &query).unwrap();
+    assert_eq!(trace.answered, 0, "{trace:?}");
+    let finding = &trace.findings[0];
     // The middle node may just have forgotten the MAC address of the last one.
     let on_link = finding.starts_with("link 1 (b:eth1 -- c:eth0) delivers 0 of");
     let in_vain = finding.starts_with("node b passes on ");
-    assert!(on_link || in_vain, "{way:?}");
+    assert!(on_link || in_vain, "{trace:?}");
     let nowhere = agent.trace(
         "way",
-        &WayQuery {
+        &TraceQuery {
             to: "z".into(),
             ..query
         },

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::report::{VnetReport, VnetState};
-use carina_vnet::trace::WayQuery;
+use carina_vnet::trace::TraceQuery;
 use carina_vnet_host::{Agent, Vnets};
 
-use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};
+use crate::waiting::{LIMIT, TestDirectory, is_root, left_of, run, wait_until_settled};
 
 /// Two machines and a namespace in a row, or, with one more link, in a ring.
 fn document(boot: &str, is_ring: bool) -> Document {
@@ -32,7 +32,7 @@ fn running_machines_get_and_lose_links_without_a_restart() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
     let report = links_come_and_go(&agent, "clone");
     assert_eq!(run(&agent, "vms", "a", "ls /sys/class/net"), "eth0\nlo");
@@ -46,7 +46,7 @@ fn nodes_are_machines_of_the_pool_and_change_as_others_do() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     agent.keep_ready(2).unwrap();
@@ -143,13 +143,16 @@ fn machines_are_traced_and_their_throughput_is_tested() {
     let holds: Vec<bool> = tests.iter().map(|test| test.holds).collect();
     // No stream is faster than its link.
     assert_eq!(holds, [true, true, true, false], "{tests:?}");
-    let query = WayQuery {
+    let query = TraceQuery {
         from: "a".into(),
         to: "c".into(),
         echoes: 1,
     };
-    let way = agent.trace("fast", &query).unwrap();
-    assert!(way.places.iter().all(|place| place.is_expected), "{way:?}");
-    assert_eq!(way.places.len(), 8);
+    let trace = agent.trace("fast", &query).unwrap();
+    assert!(
+        trace.places.iter().all(|place| place.is_expected),
+        "{trace:?}"
+    );
+    assert_eq!(trace.places.len(), 8);
     agent.remove("fast").unwrap();
 }

@@ -7,7 +7,7 @@ use carina_vnet::document::{Document, Form};
 use carina_vnet::report::VnetState;
 use carina_vnet_host::{Agent, Vnets, leftovers};
 
-use crate::waiting::{Home, is_root, left_of, run, wait_until_settled};
+use crate::waiting::{TestDirectory, is_root, left_of, run, wait_until_settled};
 
 /// A chain of namespaces `a`, `b`, `c`, … of this length.
 fn chain(name: &str, length: u8) -> Document {
@@ -32,7 +32,7 @@ fn network_is_ready_when_probes_passed_and_leaves_nothing() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     agent.create(&chain("one", 3)).unwrap();
@@ -71,7 +71,7 @@ fn networks_with_the_same_addresses_never_meet() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
     for name in ["red", "blue"] {
         agent.create(&chain(name, 2)).unwrap();
@@ -105,7 +105,7 @@ fn change_touches_only_what_differs() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
     agent.create(&chain("grow", 2)).unwrap();
     assert_eq!(wait_until_settled(&agent, "grow").state, VnetState::Ready);
@@ -137,7 +137,7 @@ fn network_of_an_agent_that_has_gone_is_taken_up_or_removed() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     agent.create(&chain("gone", 2)).unwrap();

@@ -10,7 +10,7 @@ use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 use carina_vnet::report::VnetState;
 use carina_vnet_host::{Agent, server};
-use carina_vnet_web::Web;
+use carina_vnet_web::PageServer;
 
 use crate::waiting::{LIMIT, is_root, wait_until_settled};
 
@@ -44,8 +44,8 @@ impl Page {
     pub(crate) fn serve() -> Page {
         let directory = tempfile::tempdir().unwrap();
         let agent = Arc::new(Agent::new(&RunDir::new(directory.path())).unwrap());
-        let web = Web::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let url = web.url();
+        let page = PageServer::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let url = page.url();
         let (stop, stopped) = server::stop_handle();
         let serves = Arc::clone(&agent);
         Page {
@@ -53,7 +53,7 @@ impl Page {
             url,
             stop: Some(stop),
             serving: Some(std::thread::spawn(move || {
-                carina_vnet_host::web::serve(web, serves, stopped)
+                carina_vnet_host::web::serve(page, serves, stopped)
             })),
             _directory: directory,
         }
@@ -114,17 +114,17 @@ fn has_a_console(host: &str, right: &str) {
     let typed = "{\"text\": \"echo $((40+2)):$CARINA_NODE\\n\"}";
     let (head, body) = ask(host, &format!("POST {console}"), right, typed);
     assert!(head.starts_with("HTTP/1.1 200"), "{head}\n{body}");
-    let mut said = String::new();
+    let mut output = String::new();
     let mut since = 0;
     let deadline = Instant::now() + LIMIT;
-    while !said.contains("42:a") {
-        assert!(Instant::now() < deadline, "{said}");
+    while !output.contains("42:a") {
+        assert!(Instant::now() < deadline, "{output}");
         let path = format!("GET {console}?since={since}&wait_ms=1000");
         let (_, body) = ask(host, &path, right, "");
         let json: serde_json::Value = serde_json::from_str(&body).unwrap();
         since = json["next"].as_u64().unwrap();
         let bytes = json["bytes"].as_array().unwrap();
         let bytes: Vec<u8> = bytes.iter().map(|it| it.as_u64().unwrap() as u8).collect();
-        said.push_str(&String::from_utf8_lossy(&bytes));
+        output.push_str(&String::from_utf8_lossy(&bytes));
     }
 }

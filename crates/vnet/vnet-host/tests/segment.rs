@@ -15,7 +15,7 @@ use carina_namespaces::{NamespaceAccess, namespace_file};
 use carina_ports::af_packet::AfPacketConfig;
 use carina_vnet_host::{Agent, HostSettings, Underlay};
 
-use crate::waiting::Home;
+use crate::waiting::TestDirectory;
 
 /// Hosts with an interface `wire0` each. Dropping it removes them.
 pub(crate) struct Segment {
@@ -80,7 +80,7 @@ impl Segment {
 
     /// The agent of a host, with a directory of its own.
     pub(crate) fn agent(&self, host: usize) -> Host {
-        let directory = Home::new();
+        let directory = TestDirectory::new();
         let run_dir = RunDir::new(directory.path());
         let agent = Agent::of_host(&run_dir, self.settings(host)).unwrap();
         Host { agent, directory }
@@ -118,7 +118,7 @@ impl Drop for Segment {
 /// An agent with its directory.
 pub(crate) struct Host {
     pub agent: Agent,
-    pub directory: Home,
+    pub directory: TestDirectory,
 }
 
 pub(crate) fn ip(words: &[&str]) -> String {

@@ -15,7 +15,7 @@ use carina_vnet::report::{Exec, VnetState};
 use carina_vnet_host::client::{Client, REMOVAL, socket_of};
 use carina_vnet_host::{Agent, Stream, Vnets, server};
 
-use crate::waiting::{Home, LIMIT, is_root, left_of};
+use crate::waiting::{LIMIT, TestDirectory, is_root, left_of};
 
 const TEXT: &str = "[vnet]\nname = \"asked\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n\
     [node.b]\n[[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\n";
@@ -32,7 +32,7 @@ fn network_is_made_used_and_removed_over_the_socket() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
     let agent = Arc::new(Agent::new(&run_dir).unwrap());
@@ -77,12 +77,12 @@ fn network_is_made_used_and_removed_over_the_socket() {
     let mut console = UnixStream::connect(Vnets::of(&run_dir).vnet("asked").console("b")).unwrap();
     console.set_read_timeout(Some(LIMIT)).unwrap();
     console.write_all(b"echo $((40+2)):$CARINA_NODE\n").unwrap();
-    let mut said = Vec::new();
-    while !String::from_utf8_lossy(&said).contains("42:b") {
+    let mut output = Vec::new();
+    while !String::from_utf8_lossy(&output).contains("42:b") {
         let mut buffer = [0; 256];
         let length = console.read(&mut buffer).unwrap();
-        assert!(length > 0, "{}", String::from_utf8_lossy(&said));
-        said.extend_from_slice(&buffer[..length]);
+        assert!(length > 0, "{}", String::from_utf8_lossy(&output));
+        output.extend_from_slice(&buffer[..length]);
     }
     assert!(client.test("asked").unwrap().iter().all(|test| test.holds));
     client.remove("asked", REMOVAL).unwrap();
@@ -99,7 +99,7 @@ fn output_of_any_length_comes_and_a_reader_that_goes_ends_it() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
     let agent = Arc::new(Agent::new(&run_dir).unwrap());
@@ -175,7 +175,7 @@ fn network_goes_when_its_lease_ends() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
     let agent = Arc::new(Agent::new(&run_dir).unwrap());
@@ -198,7 +198,7 @@ fn network_goes_when_its_lease_ends() {
 
 #[test]
 fn refusals_say_what_is_wrong() {
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
     let agent = Arc::new(Agent::new(&run_dir).unwrap());
@@ -222,7 +222,7 @@ fn refusals_say_what_is_wrong() {
 
 #[test]
 fn agent_without_networks_ends_after_a_refusal() {
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
     let agent = Arc::new(Agent::new(&run_dir).unwrap());
@@ -246,7 +246,7 @@ fn command_ends_when_the_connection_of_its_caller_does() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let listener = UnixListener::bind(socket_of(&run_dir)).unwrap();
     let agent = Arc::new(Agent::new(&run_dir).unwrap());

@@ -6,11 +6,11 @@ use carina_vnet::document::{Document, Form};
 use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{VnetReport, VnetState};
-use carina_vnet::trace::WayQuery;
+use carina_vnet::trace::TraceQuery;
 use carina_vnet_host::plan::Action;
 use carina_vnet_host::{Agent, Vnets};
 
-use crate::waiting::{Home, LIMIT, is_root, left_of, run, wait_until_settled};
+use crate::waiting::{LIMIT, TestDirectory, is_root, left_of, run, wait_until_settled};
 
 /// Nodes a, b and c of these kinds in a chain.
 fn chain(kinds: [&str; 3]) -> Document {
@@ -80,7 +80,7 @@ fn machine_whose_qemu_died_is_made_again_alone() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     let document = chain(["vm", "vm", "namespace"]);
@@ -134,14 +134,14 @@ fn stopped_node_stays_so_until_it_is_started() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     let document = chain(["namespace"; 3]);
     agent.create(&document).unwrap();
     let made = ready(&agent);
     let id = made.vnet.to_string();
-    let there = left_of(&id);
+    let before = left_of(&id);
     let report = agent.switch_node("sw", "c", NodeSwitch::Stop).unwrap();
     assert_eq!(state(&report, "c"), NodeState::Stopped);
     assert!(!is_down(&report, 0) && is_down(&report, 1), "{report:?}");
@@ -172,7 +172,7 @@ fn stopped_node_stays_so_until_it_is_started() {
     passes(&agent, "a", "10.0.0.6");
     let unknown = agent.switch_node("sw", "z", NodeSwitch::Stop).unwrap_err();
     assert!(unknown.to_string().contains("it has: a, b, c"), "{unknown}");
-    assert_eq!(left_of(&id), there);
+    assert_eq!(left_of(&id), before);
     agent.remove("sw").unwrap();
     assert_eq!(left_of(&id), Vec::<String>::new());
 }
@@ -182,7 +182,7 @@ fn link_that_is_down_carries_nothing_until_it_is_up() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     let document = chain(["namespace"; 3]);
@@ -208,12 +208,12 @@ fn namespace_of_ports_removed_by_hand_has_its_name_again() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
     let document = chain(["namespace"; 3]);
     agent.create(&document).unwrap();
     let made = ready(&agent);
-    let there = left_of(&made.vnet.to_string());
+    let before = left_of(&made.vnet.to_string());
     let ports = format!("cv-{}", made.vnet);
     let access = NamespaceAccess::of_root();
     let removes = || access.ip(&["netns", "del", &ports]).unwrap();
@@ -235,7 +235,7 @@ fn namespace_of_ports_removed_by_hand_has_its_name_again() {
     ready(&agent);
     assert!(carina_namespaces::is_namespace(&ports));
     passes(&agent, "a", "10.0.0.6");
-    assert_eq!(left_of(&made.vnet.to_string()), there);
+    assert_eq!(left_of(&made.vnet.to_string()), before);
     agent.remove("sw").unwrap();
     assert_eq!(left_of(&made.vnet.to_string()), Vec::<String>::new());
 }
@@ -246,7 +246,7 @@ fn interfaces_have_other_indices_than_their_ports() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
     agent.create(&chain(["namespace"; 3])).unwrap();
     ready(&agent);
@@ -270,19 +270,23 @@ fn way_is_open_after_each_restart_and_link_up() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
     agent.create(&chain(["namespace"; 3])).unwrap();
     ready(&agent);
-    let query = WayQuery {
+    let query = TraceQuery {
         from: "a".to_owned(),
         to: "c".to_owned(),
         echoes: 3,
     };
     let open = || {
         ready(&agent);
-        let way = agent.trace("sw", &query).unwrap();
-        assert_eq!((way.answered, &way.findings[..]), (3, &[][..]), "{way:?}");
+        let trace = agent.trace("sw", &query).unwrap();
+        assert_eq!(
+            (trace.answered, &trace.findings[..]),
+            (3, &[][..]),
+            "{trace:?}"
+        );
     };
     for node in ["a", "b", "c"] {
         agent.switch_node("sw", node, NodeSwitch::Restart).unwrap();
@@ -301,7 +305,7 @@ fn namespace_removed_by_hand_is_made_again_with_its_links() {
     if !is_root() {
         return;
     }
-    let directory = Home::new();
+    let directory = TestDirectory::new();
     let run_dir = RunDir::new(directory.path());
     let agent = Agent::new(&run_dir).unwrap();
     let document = chain(["namespace"; 3]);

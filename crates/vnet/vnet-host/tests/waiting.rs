@@ -14,11 +14,11 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 /// The directory of an agent. Networks outlive their agent, so that those of a failed test are
 /// removed here.
-pub(crate) struct Home(TempDir);
+pub(crate) struct TestDirectory(TempDir);
 
-impl Home {
-    pub(crate) fn new() -> Home {
-        Home(tempfile::tempdir().expect("a directory can be made"))
+impl TestDirectory {
+    pub(crate) fn new() -> TestDirectory {
+        TestDirectory(tempfile::tempdir().expect("a directory can be made"))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -26,7 +26,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for TestDirectory {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;

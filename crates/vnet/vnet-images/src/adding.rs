@@ -82,7 +82,7 @@ impl ImageStore {
             let path = self.0.join(directory);
             fs::create_dir_all(&path).attempt(format!("making {}", path.display()))?;
         }
-        let info = look(&new.disk)?;
+        let info = image_info(&new.disk)?;
         if let Some(reason) = info.unfit() {
             return Err(refuse(format!("{}: {reason}", new.disk.display())));
         }
@@ -204,7 +204,7 @@ impl Info {
 }
 
 /// Examines a disk with `qemu-img`, without opening files that the disk refers to.
-fn look(disk: &Path) -> Result<Info> {
+fn image_info(disk: &Path) -> Result<Info> {
     let what = format!("looking at {}", disk.display());
     let output = qemu_img(&["info", "--output=json", "-U"], &[disk])?;
     serde_json::from_slice(&output).attempt(what)
@@ -221,7 +221,7 @@ pub(crate) fn qemu_img(words: &[&str], paths: &[&Path]) -> Result<Vec<u8>> {
     }
     Err(ImageError::Tool {
         what,
-        said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        reason: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
     })
 }
 

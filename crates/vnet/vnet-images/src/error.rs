@@ -43,12 +43,12 @@ pub enum ImageError {
         limit: Duration,
     },
     /// A program of this host fails, or a suitable one is missing.
-    #[error("{what}: {said}")]
+    #[error("{what}: {reason}")]
     Tool {
         /// The operation that the program was to carry out, in words.
         what: String,
         /// Output of the program.
-        said: String,
+        reason: String,
     },
     /// A program cannot be run.
     #[error(transparent)]

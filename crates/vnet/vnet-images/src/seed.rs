@@ -64,7 +64,7 @@ fn make(directory: &Path, path: &Path) -> Result<()> {
     let Some(program) = found else {
         return Err(ImageError::Tool {
             what: format!("writing {}", path.display()),
-            said: format!(
+            reason: format!(
                 "none of the programs {} is installed (package genisoimage)",
                 PROGRAMS.join(", ")
             ),
@@ -88,7 +88,7 @@ fn make(directory: &Path, path: &Path) -> Result<()> {
     } else {
         Err(ImageError::Tool {
             what: format!("`{program}` for {}", path.display()),
-            said: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            reason: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         })
     }
 }

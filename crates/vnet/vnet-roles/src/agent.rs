@@ -15,7 +15,7 @@ use crate::calling::address::Address;
 use crate::calling::connection::Callee;
 use crate::calling::link::{Link, Listener};
 use crate::identity::{Identity, Role};
-use crate::inside::{Answer, Wanted};
+use crate::inside::{Answer, NetworkRequest};
 use crate::keys::Tls;
 use crate::log::Log;
 use crate::machine::{read, text};
@@ -51,7 +51,7 @@ pub trait Hosting: Send + Sync + 'static {
     ///
     /// # Errors
     /// The request cannot be carried out; the text names nothing of the host.
-    fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody>;
+    fn inside(&self, wanted: &NetworkRequest) -> Result<Answer, ErrorBody>;
 }
 
 /// An agent's connections with all processes of its PIP. Dropping it ends them.
@@ -133,7 +133,7 @@ fn listener(host: Arc<impl Hosting>, log: Log) -> Listener {
 fn report(host: &impl Hosting, ears: &mut [Ear], has_ended: &AtomicBool, log: &Log) {
     let mut seen = 0;
     let mut before: Option<FromAgent> = None;
-    let mut said_at: Option<Instant> = None;
+    let mut reported_at: Option<Instant> = None;
     while !has_ended.load(Ordering::Relaxed) {
         if let Err(error) = host.try_again() {
             log.say(format_args!(
@@ -141,23 +141,23 @@ fn report(host: &impl Hosting, ears: &mut [Ear], has_ended: &AtomicBool, log: &L
             ));
         }
         let now = host.changed(seen, LOOK);
-        let is_due = said_at.is_none_or(|at| at.elapsed() >= REPORT);
+        let is_due = reported_at.is_none_or(|at| at.elapsed() >= REPORT);
         let is_new = now != seen;
         let came_up = ears.iter().any(|ear| ear.link.is_up() && !ear.was_up);
         if !(is_due || is_new || came_up) {
             continue;
         }
-        (seen, said_at) = (now, Some(Instant::now()));
+        (seen, reported_at) = (now, Some(Instant::now()));
         let words = host.say();
         for line in words.new_failures(before.as_ref()) {
             log.say(line);
         }
-        let said = text(&words);
+        let message = text(&words);
         before = Some(words);
         for ear in &mut *ears {
             ear.was_up = ear.link.is_up();
             if ear.was_up {
-                ear.mailbox.replace(said.clone());
+                ear.mailbox.replace(message.clone());
             }
         }
         // Changes that happen at about the same time go into one report.

@@ -27,7 +27,7 @@ use carina_vnet::store::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::answer::{Kept, Leased, Ranged, Refusal, Written};
+use self::answer::{LeaseRenewal, Leased, Ranged, Refusal, Written};
 
 mod answer;
 
@@ -173,8 +173,8 @@ impl Store for EtcdStore {
 
     fn renew(&mut self, _: Instant, lease: LeaseId) -> Result<(), StoreError> {
         let body = json!({"ID": lease.0.to_string()});
-        let kept: Kept = self.ask(Repeat::Harmless, "/v3/lease/keepalive", &body)?;
-        match kept.result.ttl {
+        let renewal: LeaseRenewal = self.ask(Repeat::Harmless, "/v3/lease/keepalive", &body)?;
+        match renewal.result.ttl {
             0 => Err(StoreError::NoSuchLease(lease)),
             _ => Ok(()),
         }
@@ -228,13 +228,13 @@ fn name_lease(error: StoreError, transaction: &Transaction) -> StoreError {
     });
     match (error, lease) {
         (StoreError::NoSuchLease(_), Some(lease)) => StoreError::NoSuchLease(lease),
-        (StoreError::TooLarge { what, most, .. }, _) => {
+        (StoreError::TooLarge { what, max, .. }, _) => {
             let size = |write: &Write| match write {
                 Write::Put { value, .. } => value.len(),
                 Write::Delete(_) => 0,
             };
             let size = transaction.writes.iter().map(size).sum();
-            StoreError::TooLarge { what, size, most }
+            StoreError::TooLarge { what, size, max }
         }
         (error, _) => error,
     }

@@ -78,7 +78,8 @@ pub enum Ask {
         /// before it, and the host discards them.
         since: u64,
         /// Most bytes to return. 0 returns nothing, and only keeps the command alive.
-        most: u64,
+        #[serde(rename = "most")]
+        bytes_max: u64,
         /// Longest time for which the host waits for output before it answers, ms.
         wait_ms: u64,
     },
@@ -230,7 +231,8 @@ pub enum Ask {
     },
     /// Stop the capture that [`Ask::Copy`] has started. What was captured so far, and the end of
     /// the file, can still be fetched.
-    Enough {
+    #[serde(rename = "enough")]
+    StopCapture {
         /// Name of the node whose frames are copied.
         node: String,
         /// Number of the session, as in [`Ask::Copy`].
@@ -254,7 +256,7 @@ pub enum Ask {
 /// carries it out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct NetworkRequest {
     /// Uid of the network that the request is about.
     pub vnet: VnetId,
     /// The request that the host carries out.
@@ -285,7 +287,7 @@ impl Ask {
             | Ask::SwitchNode { node, .. }
             | Ask::SwitchLink { node, .. }
             | Ask::Copy { node, .. }
-            | Ask::Enough { node, .. }
+            | Ask::StopCapture { node, .. }
             | Ask::WatchEchoes { node, .. }
             | Ask::EndEchoes { node, .. } => Some(node),
         }
@@ -304,7 +306,7 @@ impl Ask {
             | Ask::Type { .. }
             | Ask::Leave { .. }
             | Ask::Impair { .. }
-            | Ask::Enough { .. }
+            | Ask::StopCapture { .. }
             | Ask::WatchEchoes { .. }
             | Ask::EndEchoes { .. } => 0,
             Ask::Exec { limit_ms, .. }
@@ -385,7 +387,7 @@ impl Ask {
             | Ask::Send { .. }
             | Ask::Seek { .. }
             | Ask::Found { .. } => Verb::Test,
-            Ask::Copy { .. } | Ask::Enough { .. } => Verb::Capture,
+            Ask::Copy { .. } | Ask::StopCapture { .. } => Verb::Capture,
             Ask::Impair { .. } | Ask::SwitchLink { .. } => Verb::Impair,
             Ask::SwitchNode { .. } => Verb::Restart,
             // Only a PIP may request watches; the roles below a VNO refuse them to all others.

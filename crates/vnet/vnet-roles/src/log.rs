@@ -19,7 +19,7 @@ pub struct Log {
     who: String,
     line: Arc<dyn Fn(&str) + Send + Sync>,
     /// For each reason, the count of discarded things when it was last logged.
-    said: BTreeMap<&'static str, u64>,
+    logged: BTreeMap<&'static str, u64>,
     /// Recent lines, for counting repetitions.
     lines: Arc<Mutex<BTreeMap<String, Repeats>>>,
 }
@@ -30,7 +30,7 @@ impl Log {
         Log {
             who: who.to_string(),
             line,
-            said: BTreeMap::new(),
+            logged: BTreeMap::new(),
             lines: Arc::default(),
         }
     }
@@ -81,9 +81,9 @@ impl Log {
     /// is logged at its first count, and then each time its count has doubled.
     pub fn counts(&mut self, discarded: &BTreeMap<&'static str, u64>) {
         for (reason, count) in discarded {
-            let said = self.said.get(reason).copied().unwrap_or_default();
-            if *count >= (said * 2).max(1) {
-                self.said.insert(reason, *count);
+            let logged = self.logged.get(reason).copied().unwrap_or_default();
+            if *count >= (logged * 2).max(1) {
+                self.logged.insert(reason, *count);
                 self.say(format_args!("discarded, {count} so far: {reason}"));
             }
         }
@@ -138,9 +138,9 @@ mod tests {
         }
         assert_eq!(log.lines.lock().unwrap().len(), LINES_MAX);
         let lines = lines.lock().unwrap();
-        let said = ["no room", "no room (2 times)", "no room", "line 0"];
-        let said = said.map(|it| format!("agent h1: {it}"));
-        assert_eq!(lines[..4], said, "{lines:?}");
+        let expected = ["no room", "no room (2 times)", "no room", "line 0"];
+        let expected = expected.map(|it| format!("agent h1: {it}"));
+        assert_eq!(lines[..4], expected, "{lines:?}");
     }
 
     #[test]

@@ -68,17 +68,17 @@ impl<S: Store + Send + 'static> Machine for Pip<S> {
                 }
             }
             Role::Agent => {
-                for said in read::<FromAgent>(messages)? {
-                    if said.host != from.name {
-                        let (host, name) = (brief(&said.host), &from.name);
+                for report in read::<FromAgent>(messages)? {
+                    if report.host != from.name {
+                        let (host, name) = (brief(&report.host), &from.name);
                         let what = format!("the agent of {name} may not speak for {host}");
                         return Err(ErrorBody::new(ErrorCode::AccessDenied, what));
                     }
-                    if !self.has_host(&said.host) {
-                        let what = format!("host {} is not in the inventory", said.host);
+                    if !self.has_host(&report.host) {
+                        let what = format!("host {} is not in the inventory", report.host);
                         return Err(ErrorBody::new(ErrorCode::NotFound, what));
                     }
-                    self.handle_agent(now, said);
+                    self.handle_agent(now, report);
                 }
             }
             _ => return Err(no_right(Self::ROLE, from, Self::CALLERS)),

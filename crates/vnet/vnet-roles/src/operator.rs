@@ -14,7 +14,7 @@ use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::progress::Event;
 use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{Exec, ExecReply, LinkReport, MigrationReport, TestReport, VnetReport};
-use carina_vnet::trace::{Way, WayQuery};
+use carina_vnet::trace::{Trace, TraceQuery};
 use carina_vnet::vno::Seen;
 use serde::de::DeserializeOwned;
 
@@ -359,7 +359,7 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`]; also if no route leads there.
-    pub fn trace(&self, name: &str, query: &WayQuery, session: u64) -> Answer<Way> {
+    pub fn trace(&self, name: &str, query: &TraceQuery, session: u64) -> Answer<Trace> {
         let (seen, document) = (self.seen(name)?, self.document(name)?);
         let look = self.look(name)?;
         let ask = |ask: Ask| self.asking(name, &ask);
@@ -403,8 +403,8 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn enough(&self, name: &str, wanted: &Copied) -> Answer<()> {
-        self.ask(name, &wanted.enough()).map(drop)
+    pub fn stop_capture(&self, name: &str, wanted: &Copied) -> Answer<()> {
+        self.ask(name, &wanted.stop_capture()).map(drop)
     }
 
     fn asking(&self, name: &str, ask: &Ask) -> Result<inside::Answer, ErrorBody> {

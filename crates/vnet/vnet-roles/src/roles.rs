@@ -15,7 +15,7 @@ use carina_vnet::store::StoreError;
 use carina_vnet::timing::Timing;
 use carina_vnet::vno::Vno;
 use carina_vnet::vnp::Vnp;
-use carina_vnet_web::{Kind, Web, WebError};
+use carina_vnet_web::{Kind, PageServer, WebError};
 use tokio::sync::oneshot;
 
 use crate::calling::address::Address;
@@ -35,7 +35,7 @@ use crate::serving::listening::Listening;
 use crate::serving::messages::{self, Service};
 use crate::serving::operations::Operations;
 use crate::serving::page;
-use crate::serving::pip_handlers::PipAsks;
+use crate::serving::pip_handlers::PipHandlers;
 use crate::serving::provider::Provider;
 use crate::serving::verbs::{self, Verbs};
 use crate::serving::watching::Watching;
@@ -117,7 +117,7 @@ struct Ready {
 /// The web page of a role.
 struct Page {
     party: Identity,
-    web: Web,
+    web: PageServer,
     kind: Kind,
     router: Router,
     log: Log,
@@ -240,10 +240,10 @@ impl Start<'_> {
             let provider = Provider::start(handle.clone(), name)?;
             self.shows(&begun, address, Kind::Provider, provider.router())?;
         }
-        let asks = asks::pip_router(PipAsks {
+        let asks = asks::pip_router(PipHandlers {
             name: name.clone(),
             handle: handle.clone(),
-            desk: Arc::default(),
+            queue: Arc::default(),
         });
         self.listens(begun, |mailboxes| {
             messages::router(Service { handle, mailboxes }).merge(asks)
@@ -339,7 +339,7 @@ impl Start<'_> {
         router: Router,
     ) -> Result<(), RoleError> {
         let party = begun.party.clone();
-        let web = Web::bind(address).map_err(|source| RoleError::Page {
+        let page_server = PageServer::bind(address).map_err(|source| RoleError::Page {
             party: party.clone(),
             source,
         })?;
@@ -348,7 +348,7 @@ impl Start<'_> {
             kind,
             log: begun.log.clone(),
             party,
-            web,
+            web: page_server,
         });
         Ok(())
     }

@@ -29,10 +29,10 @@ impl<K: Ord + Clone, V: Default> Shares<K, V> {
     ///
     /// # Errors
     /// The count of the party, if it is not raised.
-    pub fn take(self: &Arc<Self>, key: &K, most: usize) -> Result<Share<K, V>, usize> {
+    pub fn take(self: &Arc<Self>, key: &K, max: usize) -> Result<Share<K, V>, usize> {
         let mut all = self.lock();
         let (count, common) = all.entry(key.clone()).or_default();
-        if *count >= most {
+        if *count >= max {
             return Err(*count);
         }
         *count += 1;

@@ -30,13 +30,13 @@ fn network_of_two_providers_becomes_ready_and_goes() {
     let wanted = operator.document("ring").unwrap();
     assert_eq!(wanted, document("ring"));
     let list = operator.list().unwrap();
-    let said = serde_json::to_string(&(&seen, &events, &wanted, &list)).unwrap();
+    let json = serde_json::to_string(&(&seen, &events, &wanted, &list)).unwrap();
     for name in ["secret", "172.31", "pip", "border"] {
-        assert!(!said.contains(name), "{name} in {said}");
+        assert!(!json.contains(name), "{name} in {json}");
     }
     assert!(
         events.iter().any(|event| event.what == "it is ready"),
-        "{said}"
+        "{json}"
     );
     operator.remove("ring").unwrap();
     wait_until_gone(&operator, "ring");
@@ -80,9 +80,9 @@ fn operator_hears_why_a_node_failed_and_of_no_host() {
     };
     let seen = operator.seen("ring").unwrap();
     let look = operator.look("ring").unwrap();
-    let said = serde_json::to_string(&(&seen, &events, &look)).unwrap();
+    let json = serde_json::to_string(&(&seen, &events, &look)).unwrap();
     for name in ["secret", "172.31", "border"] {
-        assert!(!said.contains(name), "{name} in {said}");
+        assert!(!json.contains(name), "{name} in {json}");
     }
 }
 

@@ -150,16 +150,16 @@ fn store_goes_on_without_one_member_of_three() {
     write_until_done(&mut store, &put(1));
     cluster.kill(0);
     write_until_done(&mut store, &put(2));
-    let there = store.range(Instant::ZERO, &KeyRange::key("kept")).unwrap();
-    assert_eq!(there.entries[0].value, [2]);
+    let snapshot = store.range(Instant::ZERO, &KeyRange::key("kept")).unwrap();
+    assert_eq!(snapshot.entries[0].value, [2]);
     cluster.kill(1);
     let error = store.commit(Instant::ZERO, &put(3)).unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
     cluster.members[0] = Some(cluster.member(0));
     cluster.wait();
     write_until_done(&mut store, &put(4));
-    let there = store.range(Instant::ZERO, &KeyRange::key("kept")).unwrap();
-    assert_eq!(there.entries[0].value, [4]);
+    let snapshot = store.range(Instant::ZERO, &KeyRange::key("kept")).unwrap();
+    assert_eq!(snapshot.entries[0].value, [4]);
 }
 
 /// While a leader is elected, a write may fail; repeating the same write is safe.

@@ -92,8 +92,8 @@ fn delegate_may_do_what_was_granted_and_nothing_else() {
     assert_eq!(operator.grants("ring").unwrap()["bob"], some);
     assert_eq!(names(&bob), ["ring".to_owned()].into());
     assert!(bob.seen("ring").unwrap().standing.is_ready());
-    let said = exec(&bob, "ring", "a").unwrap();
-    assert_eq!(said, "a: delegate bob, vno acme, vnp net");
+    let output = exec(&bob, "ring", "a").unwrap();
+    assert_eq!(output, "a: delegate bob, vno acme, vnp net");
     watch(&bob, "a").unwrap();
     let words = refusal(exec(&bob, "ring", "b"));
     assert!(

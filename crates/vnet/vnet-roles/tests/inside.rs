@@ -10,7 +10,7 @@ use carina_vnet::host_part::VnetId;
 use carina_vnet::report::Exec;
 use carina_vnet_roles::calling::connection::{CallError, Callee, Request};
 use carina_vnet_roles::identity::{Identity, Role};
-use carina_vnet_roles::inside::{Answer, Ask, Wanted};
+use carina_vnet_roles::inside::{Answer, Ask, NetworkRequest};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use serde_json::json;
 
@@ -28,7 +28,7 @@ fn exec(node: &str, command: &str) -> Exec {
 fn ask(
     tls: &Tls,
     (role, name, port): (Role, &str, u16),
-    wanted: &Wanted,
+    wanted: &NetworkRequest,
 ) -> Result<Answer, CallError> {
     let callee = Callee {
         party: Identity::new(role, name).unwrap(),
@@ -48,7 +48,7 @@ fn ask(
 }
 
 /// A party without rights on a network can neither see nor change what passes its links.
-fn sees_no_link(tls: &Tls, to: (Role, &str, u16), wanted: &Wanted) {
+fn sees_no_link(tls: &Tls, to: (Role, &str, u16), wanted: &NetworkRequest) {
     for looks in [
         json!({ "look": {} }),
         json!({ "impair": { "node": "a", "interface": "eth0" } }),
@@ -57,7 +57,7 @@ fn sees_no_link(tls: &Tls, to: (Role, &str, u16), wanted: &Wanted) {
         json!({ "seek": { "session": 1, "sought": { "from": "a", "own": [],
             "to": "10.0.0.2", "ends": [] } } }),
     ] {
-        let wanted = Wanted {
+        let wanted = NetworkRequest {
             ask: serde_json::from_value(looks).unwrap(),
             ..wanted.clone()
         };
@@ -81,8 +81,8 @@ fn operator_asks_its_nodes_wherever_they_are() {
     // roles.
     for node in document("ring").node.keys() {
         let reply = operator.exec("ring", &exec(node, "who")).unwrap();
-        let said = String::from_utf8(reply.stdout).unwrap();
-        assert_eq!(said, format!("{node}: operator acme, vno acme, vnp net"));
+        let text = String::from_utf8(reply.stdout).unwrap();
+        assert_eq!(text, format!("{node}: operator acme, vno acme, vnp net"));
     }
     let look = operator.look("ring").unwrap();
     assert_eq!(look.nodes.len(), document("ring").node.len());
@@ -93,14 +93,14 @@ fn operator_asks_its_nodes_wherever_they_are() {
     let unknown = operator.exec("ring", &exec("z", "true")).unwrap_err();
     let unknown = unknown.to_string();
     assert!(unknown.contains("no node z"), "{unknown}");
-    let said = serde_json::to_string(&(&look, &events, &unknown)).unwrap();
+    let text = serde_json::to_string(&(&look, &events, &unknown)).unwrap();
     for name in ["secret", "172.31", "pip", "border"] {
-        assert!(!said.contains(name), "{name} in {said}");
+        assert!(!text.contains(name), "{name} in {text}");
     }
 
     // Other parties get into no node, at any role.
     let keys = providers.keys();
-    let wanted = |vnet: VnetId| Wanted {
+    let wanted = |vnet: VnetId| NetworkRequest {
         vnet,
         ask: Ask::Exec {
             node: "a".into(),
@@ -127,7 +127,7 @@ fn operator_asks_its_nodes_wherever_they_are() {
             .unwrap_err()
             .to_string();
         assert!(nothing.contains("no node a"), "{role}: {nothing}");
-        let long = Wanted {
+        let long = NetworkRequest {
             who: vec!["x".repeat(65)],
             ..wanted(seen.vnet)
         };
@@ -294,7 +294,7 @@ fn connections_of_a_revoked_party_end() {
     // valid.
     let party = Identity::new(Role::Operator, "acme").unwrap();
     let last = operator.events("ring", 0, Duration::ZERO).unwrap().len() as u64;
-    let took = std::thread::scope(|scope| {
+    let elapsed = std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
             let begin = Instant::now();
             let ended = operator.events("ring", last + 9, Duration::from_secs(30));
@@ -305,7 +305,7 @@ fn connections_of_a_revoked_party_end() {
         providers.keys().revoke(&party).unwrap();
         waits.join().unwrap()
     });
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
     let refused = operator.list();
     assert!(
         matches!(

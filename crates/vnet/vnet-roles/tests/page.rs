@@ -211,14 +211,14 @@ fn look_into_a_node(browser: &mut Browser) {
     browser.click("[data-node='a'] .shape");
     browser.until("document.querySelector('#trace-to') !== null");
     browser.does("document.querySelector('#trace-to').value = 'c'");
-    let way = "document.querySelector('#way').innerText";
+    let trace = "document.querySelector('#way').innerText";
     let begin = Instant::now();
     // On a busy machine a reply may come too late.
-    while browser.value(&format!("{way}.includes('3 of 3')")) != true {
-        assert!(begin.elapsed() < LIMIT, "{}", browser.value(way));
+    while browser.value(&format!("{trace}.includes('3 of 3')")) != true {
+        assert!(begin.elapsed() < LIMIT, "{}", browser.value(trace));
         browser.does("document.querySelector('#way').replaceChildren()");
         browser.click("#trace-start");
-        browser.until(&format!("{way}.includes('of 3')"));
+        browser.until(&format!("{trace}.includes('of 3')"));
     }
     // The console opens on request, and keys go to it.
     browser.click("#open-console");

@@ -26,7 +26,7 @@ use carina_vnet_roles::configuration::{
 };
 use carina_vnet_roles::driver::Clock;
 use carina_vnet_roles::identity::{Identity, Role};
-use carina_vnet_roles::inside::{Answer, Ask, EndReport, Look, Wanted};
+use carina_vnet_roles::inside::{Answer, Ask, EndReport, Look, NetworkRequest};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
 use carina_vnet_roles::operator::Client;
@@ -235,7 +235,7 @@ impl Hosting for Played {
     }
 
     /// A command prints the node in which it runs, and on whose behalf.
-    fn inside(&self, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+    fn inside(&self, wanted: &NetworkRequest) -> Result<Answer, ErrorBody> {
         let hosts = self.hosts.lock().unwrap();
         let part = hosts[self.number].parts.get(&wanted.vnet);
         let has = |node: &str| part.is_some_and(|(part, _)| part.node(node).is_some());
@@ -254,21 +254,21 @@ impl Hosting for Played {
                 Ok(Answer::Done {})
             }
             Ask::Exec { node, .. } if has(node) => {
-                let said = format!("{node}: {}", wanted.who.join(", "));
+                let output = format!("{node}: {}", wanted.who.join(", "));
                 Ok(Answer::Ran(ExecReply {
                     status: 0,
-                    stdout: said.into_bytes(),
+                    stdout: output.into_bytes(),
                     stderr: Vec::new(),
                     dropped: 0,
                 }))
             }
             Ask::Look {} => {
                 let nodes = part.into_iter().flat_map(|(part, _)| &part.nodes);
-                let said = hosts[self.number].report(self.clock.now(), |_, _| true);
-                let said = said.parts.into_iter().find(|it| it.vnet == wanted.vnet);
+                let output = hosts[self.number].report(self.clock.now(), |_, _| true);
+                let output = output.parts.into_iter().find(|it| it.vnet == wanted.vnet);
                 // As a host reports it: the reason of a failure contains the host's name.
                 let state_of = |node: &str| {
-                    let status = said.as_ref().and_then(|it| it.nodes.get(node));
+                    let status = output.as_ref().and_then(|it| it.nodes.get(node));
                     status.map_or(NodeState::Absent, |it| it.state.clone())
                 };
                 let node = |node: &NodePart| NodeReport {

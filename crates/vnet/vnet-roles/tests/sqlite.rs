@@ -55,16 +55,16 @@ fn what_was_answered_outlives_kill_9() {
     let mut last = 0;
     for round in 0..5_u64 {
         let mut child = writer(&path);
-        let said = path.with_extension("said");
+        let number_file = path.with_extension("said");
         let enough = last + 20 + round * 7;
         let begin = std::time::Instant::now();
-        while answered(&said) < enough {
+        while answered(&number_file) < enough {
             assert!(begin.elapsed().as_secs() < 120, "the writer does not write");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        let answered = answered(&said);
+        let answered = answered(&number_file);
         let mut store = open(&path);
         let entries = store
             .range(now, &KeyRange::prefix("count/"))
@@ -111,8 +111,8 @@ fn writer(path: &Path) -> Child {
         .unwrap()
 }
 
-fn answered(said: &Path) -> u64 {
-    std::fs::read(said).map_or(0, |value| number(&value))
+fn answered(number_file: &Path) -> u64 {
+    std::fs::read(number_file).map_or(0, |value| number(&value))
 }
 
 fn number(value: &[u8]) -> u64 {
@@ -133,8 +133,8 @@ fn full_store_says_so_and_keeps_what_it_has() {
         error.to_string().contains("give the store more space"),
         "{error}"
     );
-    let there = store.range(now, &KeyRange::prefix("k/")).unwrap().entries;
-    assert!(there.len() > 5 && there.iter().all(|entry| entry.value == [7; 10_000]));
+    let entries = store.range(now, &KeyRange::prefix("k/")).unwrap().entries;
+    assert!(entries.len() > 5 && entries.iter().all(|entry| entry.value == [7; 10_000]));
     store
         .commit(now, &Transaction::new().delete("k/0").delete("k/1"))
         .unwrap();

@@ -25,5 +25,5 @@ pub mod streamed;
 
 pub use frame_source::FrameSource;
 pub use history::{History, HistoryReport, LinkRate, Moment, SampleReport};
-pub use page::{About, Kind, Web, WebError};
+pub use page::{About, Kind, PageServer, WebError};
 pub use reading::written;

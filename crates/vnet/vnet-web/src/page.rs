@@ -24,15 +24,15 @@ use crate::answers::refusal;
 use crate::reading;
 
 /// The server of a web page: a listener bound to a loopback address, and the token that requests
-/// must carry. [`Web::of`] serves the page.
+/// must carry. [`PageServer::of`] serves the page.
 #[derive(Debug)]
-pub struct Web {
+pub struct PageServer {
     listener: TcpListener,
     address: SocketAddr,
     token: Token,
 }
 
-/// Which page a [`Web`] serves.
+/// Which page a [`PageServer`] serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The page of a host's agent or of an operator: the agent's or the operator's networks.
@@ -85,12 +85,12 @@ pub enum WebError {
     Random(io::Error),
 }
 
-impl Web {
+impl PageServer {
     /// Listens on a loopback address, and draws the random token.
     ///
     /// # Errors
     /// The address is not a loopback address or is in use, or the system provides no random number.
-    pub fn bind(address: SocketAddr) -> Result<Web, WebError> {
+    pub fn bind(address: SocketAddr) -> Result<PageServer, WebError> {
         if !address.ip().is_loopback() {
             return Err(WebError::NotLoopback(address));
         }
@@ -102,7 +102,7 @@ impl Web {
             .and_then(|mut source| source.read_exact(&mut bytes))
             .map_err(WebError::Random)?;
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Web {
+        Ok(PageServer {
             listener,
             address,
             token: Token(token.into()),
@@ -174,9 +174,9 @@ fn sent(kind: &'static str, text: &'static str) -> Response {
 
 /// Admits requests with the token.
 async fn admit(State(token): State<Token>, request: Request, next: Next) -> Response {
-    let said = request.headers().get(header::AUTHORIZATION);
-    let said = said.map(HeaderValue::as_bytes).unwrap_or_default();
-    if is_token(&token.0, said) {
+    let given = request.headers().get(header::AUTHORIZATION);
+    let given = given.map(HeaderValue::as_bytes).unwrap_or_default();
+    if is_token(&token.0, given) {
         return next.run(request).await;
     }
     let what = "the request lacks the token that follows # in the page's address: open the \
@@ -187,13 +187,13 @@ async fn admit(State(token): State<Token>, request: Request, next: Next) -> Resp
 }
 
 /// Compares with `Bearer TOKEN`, in a time that does not depend on where the texts differ.
-fn is_token(token: &str, said: &[u8]) -> bool {
-    let Some(said) = said.strip_prefix(b"Bearer ") else {
+fn is_token(token: &str, given: &[u8]) -> bool {
+    let Some(given) = given.strip_prefix(b"Bearer ") else {
         return false;
     };
-    let pairs = said.iter().zip(token.as_bytes());
+    let pairs = given.iter().zip(token.as_bytes());
     let differ = pairs.fold(0, |differ, (a, b)| differ | (a ^ b));
-    differ == 0 && said.len() == token.len()
+    differ == 0 && given.len() == token.len()
 }
 
 const PAGE: &str = include_str!("page/page.html");
@@ -230,26 +230,26 @@ mod tests {
     #[test]
     fn only_the_token_admits() {
         assert!(is_token("abc", b"Bearer abc"));
-        for said in [
+        for given in [
             &b""[..],
             b"abc",
             b"Bearer ab",
             b"Bearer abcd",
             b"Bearer abd",
         ] {
-            assert!(!is_token("abc", said), "{said:?}");
+            assert!(!is_token("abc", given), "{given:?}");
         }
     }
 
     #[test]
     fn page_is_served_on_loopback_only() {
-        let error = Web::bind(([0, 0, 0, 0], 0).into()).unwrap_err();
+        let error = PageServer::bind(([0, 0, 0, 0], 0).into()).unwrap_err();
         assert!(error.to_string().contains("loopback"), "{error}");
-        let web = Web::bind(([127, 0, 0, 1], 0).into()).unwrap();
-        let url = web.url();
+        let server = PageServer::bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let url = server.url();
         let (_, token) = url.split_once("/#").unwrap();
         assert_eq!(token.len(), 32);
-        assert!(!format!("{web:?}").contains(token));
+        assert!(!format!("{server:?}").contains(token));
     }
 
     #[test]

@@ -25,12 +25,12 @@ use crate::answers::refusal;
 /// Tells the thread of a command that its client no longer reads the answer. The answer owns this
 /// value and drops it when the answer has ended or the client has disconnected.
 #[derive(Debug, Default)]
-pub struct Caller {
+pub struct DisconnectFlag {
     /// Set when this value is dropped.
     pub is_gone: Arc<AtomicBool>,
 }
 
-impl Drop for Caller {
+impl Drop for DisconnectFlag {
     fn drop(&mut self) {
         self.is_gone.store(true, Ordering::Release);
     }
@@ -53,7 +53,7 @@ enum Sent {
 struct Lines<G> {
     first: Option<Vec<u8>>,
     more: Receiver<Sent>,
-    _caller: (Caller, G),
+    _disconnect: (DisconnectFlag, G),
 }
 
 /// Runs `work`, which may block, on a thread of its own, and streams the output that it writes into
@@ -67,8 +67,8 @@ pub async fn streamed<G: Send + Unpin + 'static>(
     work: impl FnOnce(&mut LineSink, &AtomicBool) -> Result<i32, ErrorBody> + Send + 'static,
 ) -> Response {
     let (to, mut more) = mpsc::channel(QUEUE_LINES);
-    let caller = (Caller::default(), guard);
-    let is_gone = Arc::clone(&caller.0.is_gone);
+    let disconnect = (DisconnectFlag::default(), guard);
+    let is_gone = Arc::clone(&disconnect.0.is_gone);
     tokio::task::spawn_blocking(move || {
         let mut sink = LineSink { to };
         match work(&mut sink, &is_gone) {
@@ -81,7 +81,7 @@ pub async fn streamed<G: Send + Unpin + 'static>(
             let lines = Lines {
                 first: Some(first),
                 more,
-                _caller: caller,
+                _disconnect: disconnect,
             };
             ([(header::CONTENT_TYPE, LINES)], Body::new(lines)).into_response()
         }
@@ -196,13 +196,13 @@ mod tests {
             let sent = Arc::new(Mutex::new(0));
             let response = streamed((), endless(Arc::clone(&sent))).await;
             assert_eq!(response.headers()[header::CONTENT_TYPE], LINES);
-            let most = QUEUE_LINES * PIECE_BYTES;
+            let bytes_max = QUEUE_LINES * PIECE_BYTES;
             // It fills what it may, and the first line that the answer has.
-            while *sent.lock().unwrap() < most {
+            while *sent.lock().unwrap() < bytes_max {
                 tokio::time::sleep(ROOM).await;
             }
             tokio::time::sleep(20 * ROOM).await;
-            assert!(*sent.lock().unwrap() <= most + PIECE_BYTES);
+            assert!(*sent.lock().unwrap() <= bytes_max + PIECE_BYTES);
             // The client disconnects: the work ends, and returns its counter.
             drop(response);
             while Arc::strong_count(&sent) > 1 {

@@ -23,7 +23,7 @@ pub enum StreamError {
     /// The agent or the VNO is of an earlier version, which does not stream.
     #[error(
         "{dropped} more bytes of output are missing: the agent or the VNO runs an earlier \
-         version, which sends {most} MiB at most", most = ExecReply::STDOUT_MAX >> 20
+         version, which sends {max_mib} MiB at most", max_mib = ExecReply::STDOUT_MAX >> 20
     )]
     Cut {
         /// Number of bytes of output that are missing.

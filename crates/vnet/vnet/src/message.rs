@@ -405,9 +405,9 @@ impl Reason {
     /// characters. The sender is not trusted.
     #[must_use]
     pub fn in_short(self) -> Reason {
-        let shown = |text: &str, most: usize| {
+        let shown = |text: &str, chars_max: usize| {
             let chars = text.chars().filter(|char| !char.is_control());
-            chars.take(most).collect::<String>()
+            chars.take(chars_max).collect::<String>()
         };
         Reason {
             code: self.code,

@@ -26,7 +26,7 @@ use carina_time::Instant;
 
 use crate::host_part::VnetId;
 use crate::message::{FromAgent, FromPip, PartKey, PartRequest, PartStatus, ToAgent, ToPip};
-use crate::reason_cache::Lately;
+use crate::reason_cache::ReasonCache;
 use crate::store::{Outcome, Store, StoreError};
 use crate::store_copy::to_value;
 use crate::timing::Timing;
@@ -87,7 +87,7 @@ pub struct Pip<S> {
     /// For each move, by number: the time before which its `Send` order is not repeated.
     sends: BTreeMap<u64, Instant>,
     /// Cached reasons why parts did not fit.
-    lately: Lately<PartRequest>,
+    reason_cache: ReasonCache<PartRequest>,
     /// Hosts whose last report matched what they should have, each with [`Books::changes_at`] at
     /// that time.
     quiet: BTreeMap<HostId, u64>,
@@ -149,7 +149,7 @@ impl<S: Store> Pip<S> {
             ordered: BTreeMap::new(),
             told_beyond: BTreeMap::new(),
             sends: BTreeMap::new(),
-            lately: Lately::new(),
+            reason_cache: ReasonCache::new(),
             quiet: BTreeMap::new(),
             outputs: VecDeque::new(),
             notes: VecDeque::new(),
@@ -172,31 +172,31 @@ impl<S: Store> Pip<S> {
     }
 
     /// Processes an agent's report.
-    pub fn handle_agent(&mut self, now: Instant, said: impl Into<Arc<FromAgent>>) {
+    pub fn handle_agent(&mut self, now: Instant, report: impl Into<Arc<FromAgent>>) {
         self.began.get_or_insert(now);
-        let said = said.into();
-        let Some(host) = self.ground.host(&said.host) else {
+        let report = report.into();
+        let Some(host) = self.ground.host(&report.host) else {
             return self.count("report of a host that is not in the inventory");
         };
         let known = self.reports.get(&host);
-        let is_same = |before: &Arc<FromAgent>| Arc::ptr_eq(before, &said) || *before == said;
+        let is_same = |before: &Arc<FromAgent>| Arc::ptr_eq(before, &report) || *before == report;
         let is_known = known
             .is_some_and(|(at, before)| is_same(before) && now.since(*at) < self.timing.silence);
         let before = self.reports.get(&host).map(|(_, before)| before);
         if !is_known {
-            let failures = said.new_failures(before.map(|it| &**it));
+            let failures = report.new_failures(before.map(|it| &**it));
             let lines = failures
                 .into_iter()
-                .map(|it| format!("host {}: {it}", said.host));
+                .map(|it| format!("host {}: {it}", report.host));
             self.notes.extend(lines);
             self.notes.truncate(NOTES_MAX);
         }
-        if let Some(limits) = &said.limits
+        if let Some(limits) = &report.limits
             && self.limits.get(&host) != Some(limits)
         {
             self.limits.insert(host, limits.clone());
         }
-        self.reports.insert(host, (now, said));
+        self.reports.insert(host, (now, report));
         if let Err(error) = self.take_report(now, host, is_known) {
             self.discard(&error);
         }
@@ -209,7 +209,7 @@ impl<S: Store> Pip<S> {
             return;
         }
         self.next_look = now + self.timing.look;
-        if let Err(error) = self.look(now) {
+        if let Err(error) = self.check_parts(now) {
             self.discard(&error);
         }
     }
@@ -322,14 +322,14 @@ impl<S: Store> Pip<S> {
             write = write.put(self.books.made_key(key.vnet), to_value(&leaving));
         }
         let is_gone = made.is_none();
-        let stays = self.books.made(key.vnet).is_some_and(|it| is_old(it.round));
+        let is_kept = self.books.made(key.vnet).is_some_and(|it| is_old(it.round));
         if self.store.commit(now, &write)? == Outcome::Conflict {
             return Ok(Step::Again);
         }
         if is_gone {
             self.tell(
                 vnp,
-                if stays {
+                if is_kept {
                     FromPip::Cancelled { key }
                 } else {
                     FromPip::Released { key }
@@ -339,7 +339,7 @@ impl<S: Store> Pip<S> {
         }
         self.books.refresh(&mut self.store, now, &self.ground)?;
         self.order(now, key.vnet);
-        self.settle(now, key.vnet)?;
+        self.finish_removal(now, key.vnet)?;
         Ok(Step::Done)
     }
 

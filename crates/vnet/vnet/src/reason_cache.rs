@@ -9,19 +9,19 @@ use crate::message::Reason;
 
 /// Caches why a network's request did not fit. Computing the reason takes some 10 to 100 times as
 /// long as detecting that the request does not fit. A waiting request is repeated every few
-/// seconds, and gets the cached reason for [`Lately::KEPT`].
+/// seconds, and gets the cached reason for [`ReasonCache::KEPT`].
 #[derive(Clone, Debug)]
-pub(crate) struct Lately<T> {
+pub(crate) struct ReasonCache<T> {
     known: BTreeMap<VnetId, (Instant, T, Reason)>,
 }
 
-impl<T: PartialEq> Lately<T> {
+impl<T: PartialEq> ReasonCache<T> {
     /// How long a cached reason is valid.
     pub(crate) const KEPT: Duration = Duration::from_secs(30);
 
-    pub(crate) fn new() -> Lately<T> {
+    pub(crate) fn new() -> ReasonCache<T> {
         let known = BTreeMap::new();
-        Lately { known }
+        ReasonCache { known }
     }
 
     /// The cached reason for a network; `None` if there is no reason, if it has expired, or if it
@@ -51,17 +51,17 @@ mod tests {
 
     #[test]
     fn reason_is_kept_for_a_while_for_the_same_question() {
-        let mut lately = Lately::new();
+        let mut cache = ReasonCache::new();
         let (now, vnet) = (Instant::from_secs(100), VnetId::new(1));
         let reason = Reason::new(ReasonCode::Insufficient, "no room");
-        lately.keep(now, vnet, "a", reason.clone());
+        cache.keep(now, vnet, "a", reason.clone());
         let soon = now + Duration::from_secs(29);
-        assert_eq!(lately.reason(soon, vnet, &"a"), Some(reason));
-        assert_eq!(lately.reason(soon, vnet, &"b"), None);
-        assert_eq!(lately.reason(soon, VnetId::new(2), &"a"), None);
-        let later = now + Lately::<&str>::KEPT;
-        assert_eq!(lately.reason(later, vnet, &"a"), None);
-        lately.tidy(later);
-        assert!(lately.known.is_empty());
+        assert_eq!(cache.reason(soon, vnet, &"a"), Some(reason));
+        assert_eq!(cache.reason(soon, vnet, &"b"), None);
+        assert_eq!(cache.reason(soon, VnetId::new(2), &"a"), None);
+        let later = now + ReasonCache::<&str>::KEPT;
+        assert_eq!(cache.reason(later, vnet, &"a"), None);
+        cache.tidy(later);
+        assert!(cache.known.is_empty());
     }
 }

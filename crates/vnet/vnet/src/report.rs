@@ -234,7 +234,7 @@ impl ExecLine {
 /// Recent output of a node's console.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ConsoleSaid {
+pub struct ConsoleOutput {
     /// Number of bytes that the console has written in all: the position of the next request.
     pub next: u64,
     /// The output after the position of the request; at most the last 4 KiB.
@@ -417,8 +417,8 @@ mod tests {
             assert_eq!(serde_json::from_str::<ExecLine>(text).unwrap(), line);
         }
         // The longest piece is a line that clients take.
-        let most = vec![0xff; carina_api::output::PIECE_BYTES];
-        let line = serde_json::to_vec(&ExecLine::piece(Stream::Stdout, &most)).unwrap();
+        let bytes = vec![0xff; carina_api::output::PIECE_BYTES];
+        let line = serde_json::to_vec(&ExecLine::piece(Stream::Stdout, &bytes)).unwrap();
         assert!(line.len() < 100_000);
     }
 }

@@ -197,14 +197,14 @@ pub enum StoreError {
     #[error("the history begins after revision {}; read the range again", .0.0)]
     Compacted(Revision),
     /// A key, value or transaction exceeds its largest size.
-    #[error("{what} has {size}; must be at most {most}")]
+    #[error("{what} has {size}; must be at most {max}")]
     TooLarge {
         /// What is too large.
         what: &'static str,
         /// The size of what is too large, in bytes or operations.
         size: usize,
         /// The largest allowed size.
-        most: usize,
+        max: usize,
     },
     /// The text is not a valid key.
     #[error("`{0}` is not a key: give one or more printable ASCII characters")]
@@ -326,7 +326,7 @@ impl Transaction {
     /// more than [`OPERATIONS_MAX`] conditions or more than [`OPERATIONS_MAX`] writes.
     pub fn check(&self) -> Result<(), StoreError> {
         let operations = self.compares.len().max(self.writes.len());
-        at_most("a transaction", operations, OPERATIONS_MAX)?;
+        check_size("a transaction", operations, OPERATIONS_MAX)?;
         for compare in &self.compares {
             let (Compare::Absent(key) | Compare::Unchanged(key, _)) = compare;
             check_key(key)?;
@@ -338,7 +338,7 @@ impl Transaction {
                 return Err(StoreError::Twice(write.key().to_owned()));
             }
             if let Write::Put { value, .. } = write {
-                at_most("a value", value.len(), VALUE_MAX)?;
+                check_size("a value", value.len(), VALUE_MAX)?;
             }
         }
         Ok(())
@@ -398,7 +398,7 @@ impl<S: Store> Store for Rc<RefCell<S>> {
 }
 
 fn check_key(key: &str) -> Result<(), StoreError> {
-    at_most("a key", key.len(), KEY_MAX)?;
+    check_size("a key", key.len(), KEY_MAX)?;
     if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) {
         Ok(())
     } else {
@@ -406,9 +406,9 @@ fn check_key(key: &str) -> Result<(), StoreError> {
     }
 }
 
-fn at_most(what: &'static str, size: usize, most: usize) -> Result<(), StoreError> {
-    if size > most {
-        Err(StoreError::TooLarge { what, size, most })
+fn check_size(what: &'static str, size: usize, max: usize) -> Result<(), StoreError> {
+    if size > max {
+        Err(StoreError::TooLarge { what, size, max })
     } else {
         Ok(())
     }

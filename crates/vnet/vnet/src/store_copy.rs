@@ -10,17 +10,17 @@ use crate::store::{Entry, KeyRange, Revision, Store, StoreError};
 
 /// A copy of all keys with a given prefix, updated by the store's changes.
 #[derive(Clone, Debug)]
-pub struct Mirror {
+pub struct StoreCopy {
     range: KeyRange,
     seen: Option<Revision>,
     entries: BTreeMap<String, Entry>,
 }
 
-impl Mirror {
-    /// A copy of the keys with this prefix, empty until the first [`Mirror::refresh`].
+impl StoreCopy {
+    /// A copy of the keys with this prefix, empty until the first [`StoreCopy::refresh`].
     #[must_use]
-    pub fn new(prefix: &str) -> Mirror {
-        Mirror {
+    pub fn new(prefix: &str) -> StoreCopy {
+        StoreCopy {
             range: KeyRange::prefix(prefix),
             seen: None,
             entries: BTreeMap::new(),
@@ -113,20 +113,20 @@ mod tests {
     fn copy_follows_the_store_also_past_a_forgotten_history() {
         let mut store = MemoryStore::new(1 << 20);
         let now = Instant::ZERO;
-        let mut mirror = Mirror::new("a/");
+        let mut copy = StoreCopy::new("a/");
         let put = |key: &str| Transaction::new().put(key, vec![1]);
         store.commit(now, &put("a/1").put("b/1", vec![])).unwrap();
-        let changed = |mirror: &mut Mirror, store: &mut MemoryStore| -> Vec<String> {
-            mirror.refresh(store, now).unwrap().into_iter().collect()
+        let changed = |copy: &mut StoreCopy, store: &mut MemoryStore| -> Vec<String> {
+            copy.refresh(store, now).unwrap().into_iter().collect()
         };
-        assert_eq!(changed(&mut mirror, &mut store), ["a/1"]);
+        assert_eq!(changed(&mut copy, &mut store), ["a/1"]);
         store.commit(now, &put("a/2").delete("a/1")).unwrap();
-        assert_eq!(changed(&mut mirror, &mut store), ["a/1", "a/2"]);
-        assert_eq!(changed(&mut mirror, &mut store), [""; 0]);
+        assert_eq!(changed(&mut copy, &mut store), ["a/1", "a/2"]);
+        assert_eq!(changed(&mut copy, &mut store), [""; 0]);
         store.commit(now, &put("a/3").delete("a/2")).unwrap();
         let through = store.range(now, &KeyRange::prefix("a/")).unwrap().revision;
         store.compact(now, through).unwrap();
-        assert_eq!(changed(&mut mirror, &mut store), ["a/2", "a/3"]);
-        assert!(mirror.entry("a/2").is_none() && mirror.revision("a/3").is_some());
+        assert_eq!(changed(&mut copy, &mut store), ["a/2", "a/3"]);
+        assert!(copy.entry("a/2").is_none() && copy.revision("a/3").is_some());
     }
 }

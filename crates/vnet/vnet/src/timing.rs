@@ -50,8 +50,8 @@ impl Timing {
     #[must_use]
     pub fn back_off(&self, tries: u32, random: &mut Random) -> Duration {
         let doubled = self.repeat * (1 << tries.min(16));
-        let most = doubled.min(self.repeat_max).as_nanos();
-        Duration::from_nanos(random.within(most / 2, most))
+        let pause_max = doubled.min(self.repeat_max).as_nanos();
+        Duration::from_nanos(random.within(pause_max / 2, pause_max))
     }
 }
 

@@ -23,14 +23,14 @@ use crate::host_part::{HostPart, LinkEnd};
 pub use self::dropped::Dropped;
 pub use self::expected::{NoRoute, Route, expected, expected_at};
 pub use self::pieces::{
-    AskedFor, EndDropped, PieceSeen, Refusals, Sight, Sought, Together, spot_of,
+    AskedFor, EndDropped, EndSighting, PieceSeen, Refusals, Sought, Together, spot_of,
 };
 pub use self::sightings::{Sighting, Sightings};
 
 /// What to trace: from which node, to where, and with how many echo requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WayQuery {
+pub struct TraceQuery {
     /// The node that sends echo requests.
     pub from: String,
     /// The node that answers, or an address, which may belong to a node on another host.
@@ -42,7 +42,7 @@ pub struct WayQuery {
 /// The path that the frames of a trace took, port by port, and where they were dropped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Way {
+pub struct Trace {
     /// The node that sent echo requests.
     pub from: String,
     /// The node that should have answered.
@@ -68,7 +68,8 @@ pub struct Way {
 #[serde(deny_unknown_fields)]
 pub struct Place {
     /// Whether the frames are echo requests or replies.
-    pub way: Direction,
+    #[serde(rename = "way")]
+    pub direction: Direction,
     /// The end of the link, `NODE:INTERFACE`.
     pub end: String,
     /// Whether the node sends or receives the frames there.
@@ -92,9 +93,11 @@ pub struct Place {
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// An echo request.
-    There,
+    #[serde(rename = "there")]
+    Request,
     /// An echo reply.
-    Back,
+    #[serde(rename = "back")]
+    Reply,
 }
 
 /// Whether a node sends or receives a frame.
@@ -132,21 +135,21 @@ pub struct Echoes {
 /// Combines what a trace has seen to its result. `dropped` returns, for a link end, the drops among
 /// the frames that its node has sent.
 #[must_use]
-pub fn way_of(
+pub fn trace_of(
     part: &HostPart,
     (from, to): (&str, &str),
     route: &Route,
     echoes: &Echoes,
     sightings: &Sightings,
     dropped: &dyn Fn(LinkEnd) -> Dropped,
-) -> Way {
+) -> Trace {
     let places = places(part, &route.spots, sightings);
     let found = if echoes.answered < echoes.asked {
         findings(part, &places, sightings, dropped)
     } else {
         Vec::new()
     };
-    Way {
+    Trace {
         from: from.to_owned(),
         to: to.to_owned(),
         address: route.address,
@@ -170,10 +173,10 @@ pub fn addresses_of(part: &HostPart, node: &str) -> Vec<Ipv4Addr> {
 /// The ports where frames were expected, and other ports where some were seen, in the order of the
 /// path.
 fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -> Vec<Place> {
-    let place = |way: Direction, spot: Spot, is_expected: bool| {
-        let seen = sightings.at(way, spot);
+    let place = |direction: Direction, spot: Spot, is_expected: bool| {
+        let seen = sightings.at(direction, spot);
         Some(Place {
-            way,
+            direction,
             end: end_of(part, spot)?,
             act: spot.act,
             link: spot.link,
@@ -185,11 +188,11 @@ fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -
     };
     let mut all: Vec<Place> = route
         .iter()
-        .filter_map(|(way, spot)| place(*way, *spot, true))
+        .filter_map(|(direction, spot)| place(*direction, *spot, true))
         .collect();
-    for (way, spot) in sightings.spots() {
-        if !route.contains(&(way, spot)) {
-            all.extend(place(way, spot, false));
+    for (direction, spot) in sightings.spots() {
+        if !route.contains(&(direction, spot)) {
+            all.extend(place(direction, spot, false));
         }
     }
     // Ports with the same time are in the order of the path. A port that saw nothing stays behind
@@ -205,9 +208,9 @@ fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -
         } else {
             place.after_us.unwrap_or(latest)
         };
-        keyed.push((place.way, at, place));
+        keyed.push((place.direction, at, place));
     }
-    keyed.sort_by_key(|(way, at, _)| (*way, *at));
+    keyed.sort_by_key(|(direction, at, _)| (*direction, *at));
     keyed.into_iter().map(|(_, _, place)| place).collect()
 }
 

@@ -15,7 +15,7 @@ use crate::grant::{Grant, GrantError};
 use crate::host_part::VnetId;
 use crate::message::{FromVnp, Reason, ReasonCode, Standing, ToVnp};
 use crate::store::{Outcome, Store, StoreError, Transaction};
-use crate::store_copy::{Mirror, from_value, to_value};
+use crate::store_copy::{StoreCopy, from_value, to_value};
 use crate::timing::Timing;
 
 mod granting;
@@ -27,7 +27,7 @@ pub struct Vno<S> {
     store: S,
     timing: Timing,
     random: Random,
-    mirror: Mirror,
+    copy: StoreCopy,
     records: BTreeMap<VnetId, Record>,
     answers: BTreeMap<VnetId, Answer>,
     due: BTreeSet<(Instant, VnetId)>,
@@ -105,7 +105,7 @@ impl<S: Store> Vno<S> {
     pub fn new(name: &str, store: S, timing: Timing, random: Random) -> Vno<S> {
         let prefix = format!("vno/{name}/vnet/");
         Vno {
-            mirror: Mirror::new(&prefix),
+            copy: StoreCopy::new(&prefix),
             prefix,
             store,
             timing,
@@ -245,7 +245,7 @@ impl<S: Store> Vno<S> {
                 let is_leaving = |record: &&Record| !record.is_wanted;
                 if self.records.get(&vnet).filter(is_leaving).is_some() {
                     let key = format!("{}{vnet}", self.prefix);
-                    let write = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
+                    let write = Transaction::new().if_as_read(&*key, self.copy.revision(&key));
                     let outcome = self.store.commit(now, &write.delete(key));
                     if let Err(error) = outcome.and_then(|_| self.refresh(now)) {
                         self.count(error.kind());
@@ -323,12 +323,12 @@ impl<S: Store> Vno<S> {
     /// # Errors
     /// The store does not answer.
     pub fn refresh(&mut self, now: Instant) -> Result<(), StoreError> {
-        for key in self.mirror.refresh(&mut self.store, now)? {
+        for key in self.copy.refresh(&mut self.store, now)? {
             let name = key.strip_prefix(&self.prefix).unwrap_or_default();
             let Ok(vnet) = name.parse::<VnetId>() else {
                 continue;
             };
-            match self.mirror.entry(&key).map(from_value).transpose()? {
+            match self.copy.entry(&key).map(from_value).transpose()? {
                 Some(record) => {
                     self.records.insert(vnet, record);
                     self.answers.entry(vnet).or_default().tries = 0;
@@ -351,7 +351,7 @@ impl<S: Store> Vno<S> {
     /// Whether the store's record of a network is still the one that was last read.
     fn is_current(&mut self, now: Instant, vnet: VnetId) -> Result<bool, StoreError> {
         let key = format!("{}{vnet}", self.prefix);
-        let check = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
+        let check = Transaction::new().if_as_read(&*key, self.copy.revision(&key));
         Ok(self.store.commit(now, &check)? != Outcome::Conflict)
     }
 
@@ -363,7 +363,7 @@ impl<S: Store> Vno<S> {
 
     fn write(&mut self, now: Instant, vnet: VnetId, record: &Record) -> Result<(), WishError> {
         let key = format!("{}{vnet}", self.prefix);
-        let write = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
+        let write = Transaction::new().if_as_read(&*key, self.copy.revision(&key));
         let outcome = self.store.commit(now, &write.put(key, to_value(record)))?;
         self.refresh(now)?;
         match outcome {

@@ -32,9 +32,9 @@ use crate::host_part::{EndPart, VnetId};
 use crate::message::{
     Advertisement, FromVnp, PartStatus, Reason, ReasonCode, Standing, ToPip, ToVnp, TunnelEnd,
 };
-use crate::reason_cache::Lately;
+use crate::reason_cache::ReasonCache;
 use crate::store::{Outcome, Store, StoreError, Transaction};
-use crate::store_copy::{Mirror, from_value, to_value};
+use crate::store_copy::{StoreCopy, from_value, to_value};
 use crate::timing::Timing;
 
 use self::record::{Record, Step, Then};
@@ -60,7 +60,7 @@ pub struct Vnp<S> {
     timing: Timing,
     networks_per_vno: usize,
     random: Random,
-    mirror: Mirror,
+    copy: StoreCopy,
     records: BTreeMap<VnetId, Arc<Record>>,
     progress: BTreeMap<VnetId, Progress>,
     /// When each network is next processed.
@@ -71,7 +71,7 @@ pub struct Vnp<S> {
     /// asked.
     asked: BTreeMap<String, Instant>,
     /// Cached reasons why networks could not be split, for a generation and its set of refusals.
-    lately: Lately<(u64, BTreeSet<(String, String)>)>,
+    reason_cache: ReasonCache<(u64, BTreeSet<(String, String)>)>,
     next_look: Instant,
     /// When this process began.
     began: Option<Instant>,
@@ -131,7 +131,7 @@ impl<S: Store> Vnp<S> {
     ) -> Vnp<S> {
         let prefix = format!("vnp/{name}/vnet/");
         Vnp {
-            mirror: Mirror::new(&prefix),
+            copy: StoreCopy::new(&prefix),
             prefix,
             pips: pips.into_iter().collect(),
             store,
@@ -143,7 +143,7 @@ impl<S: Store> Vnp<S> {
             due: BTreeSet::new(),
             seen: BTreeMap::new(),
             asked: BTreeMap::new(),
-            lately: Lately::new(),
+            reason_cache: ReasonCache::new(),
             next_look: Instant::ZERO,
             began: None,
             unheard: BTreeSet::new(),
@@ -228,8 +228,8 @@ impl<S: Store> Vnp<S> {
 
     /// Whether a VNO may have another network.
     fn has_share(&self, vno: &str) -> bool {
-        let its = self.records.values().filter(|record| record.vno == vno);
-        its.count() < self.networks_per_vno
+        let own_records = self.records.values().filter(|record| record.vno == vno);
+        own_records.count() < self.networks_per_vno
     }
 
     /// Refuses a request without recording it.
@@ -288,7 +288,7 @@ impl<S: Store> Vnp<S> {
         }
         if self.next_look <= now {
             self.next_look = now + self.timing.look;
-            self.lately.tidy(now);
+            self.reason_cache.tidy(now);
             self.renew();
             self.end_waiting(now);
         }
@@ -331,12 +331,12 @@ impl<S: Store> Vnp<S> {
     /// Updates the records from the store.
     fn refresh(&mut self, now: Instant) -> Result<(), StoreError> {
         self.began.get_or_insert(now);
-        for key in self.mirror.refresh(&mut self.store, now)? {
+        for key in self.copy.refresh(&mut self.store, now)? {
             let name = key.strip_prefix(&self.prefix).unwrap_or_default();
             let Ok(vnet) = name.parse::<VnetId>() else {
                 continue;
             };
-            match self.mirror.entry(&key).map(from_value).transpose()? {
+            match self.copy.entry(&key).map(from_value).transpose()? {
                 Some(record) => self.take_record(now, vnet, record),
                 None => {
                     self.records.remove(&vnet);
@@ -400,7 +400,7 @@ impl<S: Store> Vnp<S> {
     /// if the store does not answer, the network is processed again later.
     fn write(&mut self, now: Instant, vnet: VnetId, record: &Record) {
         let key = format!("{}{vnet}", self.prefix);
-        let write = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
+        let write = Transaction::new().if_as_read(&*key, self.copy.revision(&key));
         let forgets = matches!(
             record.step,
             Step::Releasing {
@@ -432,7 +432,7 @@ impl<S: Store> Vnp<S> {
     /// Whether the store's record of a network is still the one that was last read.
     fn is_current(&mut self, now: Instant, vnet: VnetId) -> Result<bool, StoreError> {
         let key = format!("{}{vnet}", self.prefix);
-        let check = Transaction::new().if_as_read(&*key, self.mirror.revision(&key));
+        let check = Transaction::new().if_as_read(&*key, self.copy.revision(&key));
         let outcome = self.store.commit(now, &check)?;
         Ok(outcome != Outcome::Conflict)
     }

@@ -91,11 +91,11 @@ fn process(store: &Rc<RefCell<MemoryStore>>) -> (Pip<LateStore>, Rc<Cell<bool>>)
         is_late: Rc::clone(&is_late),
     };
     let mut pip = Pip::new("p", inventory, store, Timing::default()).unwrap();
-    pip.handle_agent(NOW, said(vec![]));
+    pip.handle_agent(NOW, report(vec![]));
     (pip, is_late)
 }
 
-fn said(parts: Vec<HostStatus>) -> FromAgent {
+fn report(parts: Vec<HostStatus>) -> FromAgent {
     FromAgent {
         host: "h".to_owned(),
         parts,
@@ -184,11 +184,11 @@ fn part_is_not_called_gone_by_one_that_is_behind() {
 #[test]
 fn host_is_not_told_to_remove_what_another_has_ordered() {
     let (_, mut other, part, is_late) = made();
-    other.handle_agent(NOW, said(vec![part.absent()]));
+    other.handle_agent(NOW, report(vec![part.absent()]));
     assert_eq!(says(&mut other), (vec![], vec![]));
     is_late.set(false);
     let later = NOW + Duration::from_secs(1);
-    other.handle_agent(later, said(vec![part.absent()]));
+    other.handle_agent(later, report(vec![part.absent()]));
     let (_, orders) = says(&mut other);
     assert_eq!(orders, []);
 }
@@ -197,12 +197,12 @@ fn host_is_not_told_to_remove_what_another_has_ordered() {
 fn order_is_not_repeated_at_once() {
     let (mut one, _, part, _) = made();
     // The host reports repeatedly that it has nothing.
-    one.handle_agent(NOW, said(vec![]));
-    one.handle_agent(NOW, said(vec![]));
+    one.handle_agent(NOW, report(vec![]));
+    one.handle_agent(NOW, report(vec![]));
     assert_eq!(says(&mut one).1, []);
     let later = NOW + Timing::default().repeat;
-    one.handle_agent(later, said(vec![]));
-    one.handle_agent(later, said(vec![]));
+    one.handle_agent(later, report(vec![]));
+    one.handle_agent(later, report(vec![]));
     assert_eq!(says(&mut one).1, [ToAgent::Set(Box::new(part))]);
 }
 

@@ -42,8 +42,8 @@ impl Pair {
         let (mut other, other_is_late) = process(2);
         one.handle_timeout(NOW);
         other.handle_timeout(NOW);
-        said(&mut one);
-        said(&mut other);
+        sent(&mut one);
+        sent(&mut other);
         Pair {
             one,
             other,
@@ -68,17 +68,17 @@ impl Pair {
         let ends = vec![];
         pair.one
             .handle_pip(NOW, PIP, FromPip::Offered { key: KEY, ends });
-        let (orders, _) = said(&mut pair.one);
+        let (orders, _) = sent(&mut pair.one);
         let far = vec![];
         assert_eq!(orders.last(), Some(&ToPip::Commit { key: KEY, far }));
         pair.other.handle_timeout(NOW);
-        said(&mut pair.other);
+        sent(&mut pair.other);
         pair
     }
 }
 
 /// All messages of a process: to the provider, and to the operator.
-fn said(vnp: &mut Vnp<LateStore>) -> (Vec<ToPip>, Vec<FromVnp>) {
+fn sent(vnp: &mut Vnp<LateStore>) -> (Vec<ToPip>, Vec<FromVnp>) {
     let (mut orders, mut answers) = (Vec::new(), Vec::new());
     while let Some(output) = vnp.poll_transmit() {
         match output {
@@ -121,15 +121,15 @@ fn commitment_is_not_taken_for_a_release() {
     // anything.
     one.handle_vno(NOW, OPERATOR, ToVnp::Remove { vnet: VNET });
     drop(one);
-    said(&mut other);
+    sent(&mut other);
     other_is_late.set(false);
     other.handle_timeout(NOW + Duration::from_secs(1));
-    let (orders, answers) = said(&mut other);
+    let (orders, answers) = sent(&mut other);
     assert_eq!(orders, [ToPip::Release { key: KEY }]);
     let removed = FromVnp::Removed { vnet: VNET };
     assert!(!answers.contains(&removed), "{answers:?}");
     other.handle_pip(NOW, PIP, FromPip::Released { key: KEY });
-    assert_eq!(said(&mut other), (vec![], vec![removed]));
+    assert_eq!(sent(&mut other), (vec![], vec![removed]));
 }
 
 #[test]
@@ -150,13 +150,13 @@ fn removal_goes_on_at_once_where_another_began_it() {
     let soon = NOW + Duration::from_secs(1);
     one.handle_vno(soon, OPERATOR, ToVnp::Remove { vnet: VNET });
     drop(one);
-    said(&mut other);
+    sent(&mut other);
     // It reads the change when it gets the next message.
     let held = FromPip::Held { key: KEY };
     other.handle_pip(soon, PIP, held);
     assert_eq!(other.poll_timeout(), soon);
     other.handle_timeout(soon);
-    let (orders, _) = said(&mut other);
+    let (orders, _) = sent(&mut other);
     assert_eq!(orders, [ToPip::Release { key: KEY }]);
 }
 
@@ -177,11 +177,11 @@ fn network_is_not_called_removed_by_one_that_is_behind() {
     };
     one.handle_vno(NOW, OPERATOR, want);
     other.handle_vno(NOW, OPERATOR, ToVnp::Remove { vnet: VNET });
-    assert_eq!(said(&mut other), (vec![], vec![]));
+    assert_eq!(sent(&mut other), (vec![], vec![]));
     other_is_late.set(false);
     other.handle_vno(NOW, OPERATOR, ToVnp::Remove { vnet: VNET });
     let removed = FromVnp::Removed { vnet: VNET };
-    assert!(said(&mut other).1.contains(&removed));
+    assert!(sent(&mut other).1.contains(&removed));
 }
 
 const NOW: Instant = Instant::from_secs(1000);

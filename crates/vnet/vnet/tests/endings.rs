@@ -203,9 +203,9 @@ fn failure_is_noted_with_its_node_and_cause() {
     status.nodes.insert("r1".to_owned(), Default::default());
     let mut say = |change: &dyn Fn(&mut HostStatus)| {
         change(&mut status);
-        let mut said = report(None);
-        said.parts = vec![status.clone()];
-        pip.handle_agent(now, said);
+        let mut failing = report(None);
+        failing.parts = vec![status.clone()];
+        pip.handle_agent(now, failing);
         std::iter::from_fn(|| pip.poll_note()).collect::<Vec<String>>()
     };
     let of_node = |state: NodeState| {
@@ -325,7 +325,7 @@ impl Rig {
     }
 }
 
-fn in_the_way(obstacle: Obstacle) -> PartStatus {
+fn blocked_by(obstacle: Obstacle) -> PartStatus {
     PartStatus {
         obstacle: Some(obstacle),
         ..PartStatus::default()
@@ -335,7 +335,7 @@ fn in_the_way(obstacle: Obstacle) -> PartStatus {
 #[test]
 fn cause_that_no_retry_mends_ends_the_request_with_that_cause() {
     let mut rig = Rig::new("queue 2m");
-    rig.status = in_the_way(Obstacle::NodeRefused("r1".to_owned(), Cause::Room));
+    rig.status = blocked_by(Obstacle::NodeRefused("r1".to_owned(), Cause::Room));
     rig.pass(Duration::from_secs(15));
     let reason = rig.refusal();
     assert_eq!(reason.code, ReasonCode::Impossible);
@@ -350,7 +350,7 @@ fn cause_that_no_retry_mends_ends_the_request_with_that_cause() {
 #[test]
 fn end_of_the_queue_ends_what_fails_again_and_again() {
     let mut rig = Rig::new("queue 2m");
-    rig.status = in_the_way(Obstacle::NodeFailed("r1".to_owned(), Cause::Host));
+    rig.status = blocked_by(Obstacle::NodeFailed("r1".to_owned(), Cause::Host));
     rig.pass(Duration::from_secs(100));
     assert!(!rig.standing.is_refused, "{:?}", rig.standing);
     let code = rig.standing.reason.as_ref().map(|it| it.code);
@@ -375,7 +375,7 @@ fn network_that_was_ready_stays_when_a_node_fails_for_good() {
     };
     rig.pass(Duration::from_secs(15));
     assert!(rig.standing.is_ready());
-    rig.status = in_the_way(Obstacle::NodeRefused("r1".to_owned(), Cause::Image));
+    rig.status = blocked_by(Obstacle::NodeRefused("r1".to_owned(), Cause::Image));
     rig.pass(Duration::from_secs(15));
     assert!(!rig.standing.is_ready() && !rig.standing.is_refused);
     assert_eq!(rig.released, 0);
@@ -411,9 +411,9 @@ fn change_that_a_host_refuses_is_not_told_again() {
     pip.handle_agent(now, report(None));
     let mut orders = 0;
     let mut say = |pip: &mut Pip<Shared>, now: Instant, parts: Vec<HostStatus>| {
-        let mut said = report(None);
-        said.parts = parts;
-        pip.handle_agent(now, said);
+        let mut failing = report(None);
+        failing.parts = parts;
+        pip.handle_agent(now, failing);
         while let Some(output) = pip.poll_transmit() {
             if let pip::Output::ToAgent { message, .. } = output {
                 orders += u32::from(matches!(message, ToAgent::Set(_)));

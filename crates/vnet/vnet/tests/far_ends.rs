@@ -47,11 +47,11 @@ fn provider() -> Pip<MemoryStore> {
     };
     let store = MemoryStore::new(1 << 20);
     let mut pip = Pip::new("p", inventory, store, Timing::default()).unwrap();
-    let said = FromAgent {
+    let report = FromAgent {
         host: "h1".to_owned(),
         ..FromAgent::default()
     };
-    pip.handle_agent(NOW, said);
+    pip.handle_agent(NOW, report);
     pip
 }
 
@@ -158,8 +158,8 @@ fn far_end_is_at_no_host_of_the_provider_itself() {
         (end([198, 51, 100, 1], 0), "must be 1 to 16777215"),
         (end([198, 51, 100, 1], 1 << 24), "must be 1 to 16777215"),
     ];
-    for (there, words) in wrong {
-        let far = vec![(near(), there)];
+    for (far_end, words) in wrong {
+        let far = vec![(near(), far_end)];
         let (answers, tunnels) = tell(&mut pip, "v", ToPip::Commit { key: key(1), far });
         let reason = refusal(&answers);
         assert_eq!(reason.code, ReasonCode::Impossible);
@@ -173,16 +173,16 @@ fn far_end_is_at_no_host_of_the_provider_itself() {
         interface: "eth1".to_owned(),
         ..near()
     };
-    let there = end([198, 51, 100, 1], 7);
+    let far_end = end([198, 51, 100, 1], 7);
     for far in [
-        vec![(elsewhere, there.clone())],
-        vec![(near(), there.clone()), (near(), there.clone())],
+        vec![(elsewhere, far_end.clone())],
+        vec![(near(), far_end.clone()), (near(), far_end.clone())],
     ] {
         let (answers, _) = tell(&mut pip, "v", ToPip::Commit { key: key(1), far });
         assert_eq!(refusal(&answers).code, ReasonCode::Impossible);
     }
     // The part whose commitment was refused is still reserved.
-    let far = vec![(near(), there)];
+    let far = vec![(near(), far_end)];
     let (answers, tunnels) = tell(&mut pip, "v", ToPip::Commit { key: key(1), far });
     assert!(answers.contains(&FromPip::Committed { key: key(1) }));
     assert!(matches!(&tunnels[..], [Far::Host(far)] if far.host == "far-1"));
@@ -241,8 +241,8 @@ fn part_that_no_host_can_make_is_refused_at_once() {
         ),
     ];
     for (change, words) in wrong {
-        let said = refused(change);
-        assert!(said.contains(words) && said.len() < 300, "{said}");
+        let message = refused(change);
+        assert!(message.contains(words) && message.len() < 300, "{message}");
     }
     // A round that is too large for a generation.
     let mut late = key(1);

@@ -96,17 +96,17 @@ impl House {
         loop {
             let names: Vec<&str> = self.hosts.keys().copied().collect();
             for name in names {
-                let said = self.hosts[name].said(name);
-                self.pip.handle_agent(self.now, said);
+                let report = self.hosts[name].report_of(name);
+                self.pip.handle_agent(self.now, report);
             }
-            if !self.settle() {
+            if !self.deliver() {
                 return;
             }
         }
     }
 
     /// Delivers the provider's messages; returns whether hosts have changed.
-    fn settle(&mut self) -> bool {
+    fn deliver(&mut self) -> bool {
         let mut has_changed = false;
         while let Some(output) = self.pip.poll_transmit() {
             match output {
@@ -128,7 +128,7 @@ impl House {
     pub(crate) fn tell(&mut self, message: ToPip) -> Vec<FromPip> {
         self.answers.clear();
         self.pip.handle_vnp(self.now, "v", message);
-        self.settle();
+        self.deliver();
         std::mem::take(&mut self.answers)
     }
 
@@ -190,7 +190,7 @@ impl House {
 }
 
 impl Played {
-    fn said(&self, name: &str) -> FromAgent {
+    fn report_of(&self, name: &str) -> FromAgent {
         let parts = self.has.values().map(|part| {
             let mut status = part.absent();
             for node in status.nodes.values_mut() {
@@ -284,9 +284,9 @@ fn node_that_moves_is_promised_room_at_both_hosts() {
         (names(&house, "h1"), names(&house, "h2")),
         (vec!["s".into()], vec!["m".into()])
     );
-    let stood_us = Some(9);
-    house.says("h2", 42, MoveState::Runs { stood_us });
-    assert_eq!(house.outcome(42), Some(MoveOutcome::Moved { stood_us }));
+    let paused_us = Some(9);
+    house.says("h2", 42, MoveState::Runs { paused_us });
+    assert_eq!(house.outcome(42), Some(MoveOutcome::Moved { paused_us }));
     house.report();
     assert!(house.hosts.values().all(|host| host.moves.is_empty()));
     // The node's resources at its source are free again.
@@ -344,23 +344,23 @@ fn what_cannot_move_is_refused_with_the_reason() {
             "the network has no node z at this provider; it has: m, s",
         ),
     ] {
-        let (refused, said) = house.begin(node, to, 1).unwrap_err();
-        assert!(refused == code && said.contains(words), "{said}");
+        let (refused, message) = house.begin(node, to, 1).unwrap_err();
+        assert!(refused == code && message.contains(words), "{message}");
     }
     assert!(house.reserve(7, 1, vec![node("x", Kind::Vm, 3)]));
-    let (code, said) = house.begin("m", "h2", 1).unwrap_err();
-    assert_eq!(code, ReasonCode::Insufficient, "{said}");
+    let (code, message) = house.begin("m", "h2", 1).unwrap_err();
+    assert_eq!(code, ReasonCode::Insufficient, "{message}");
     house.tell(ToPip::Cancel { key: key(7, 1) });
     let unknown = house
         .pip
         .begin_move(house.now, ["other", "m", "h2"], 1, LIMIT);
-    let said = unknown.unwrap_err().message;
+    let message = unknown.unwrap_err().message;
     assert!(
-        said.contains("there is no network other; there are: net ("),
-        "{said}"
+        message.contains("there is no network other; there are: net ("),
+        "{message}"
     );
     house.now += Timing::default().silence;
-    let (code, said) = {
+    let (code, message) = {
         let begun = house
             .pip
             .begin_move(house.now, ["net", "m", "h2"], 1, LIMIT);
@@ -368,7 +368,7 @@ fn what_cannot_move_is_refused_with_the_reason() {
         (reason.code, reason.message)
     };
     assert_eq!(
-        (code, &*said),
+        (code, &*message),
         (ReasonCode::Unreachable, "host h1 does not answer")
     );
     assert!(house.hosts["h2"].has.is_empty());
@@ -383,20 +383,25 @@ fn drained_host_keeps_its_nodes_and_takes_no_new_ones() {
     let all = away(&mut house);
     assert_eq!(names(&all), ["m", "s"]);
     assert_eq!(all[0].to, Ok(vec!["h2".to_owned()]));
-    let said = all[1].to.clone().unwrap_err();
-    assert!(said.code == ReasonCode::Impossible && said.message.contains("it is a namespace"));
+    let refusal = all[1].to.clone().unwrap_err();
+    assert!(
+        refusal.code == ReasonCode::Impossible && refusal.message.contains("it is a namespace")
+    );
     assert!(house.pip.set_drained(now, "h2", true).unwrap());
     assert!(!house.pip.set_drained(now, "h2", true).unwrap());
     assert!(!house.has_room(7, 1), "h1 is full, and h2 is drained");
-    let said = away(&mut house)[0].to.clone().unwrap_err();
-    assert!(said.message.contains("host h2 is drained"), "{said:?}");
+    let refusal = away(&mut house)[0].to.clone().unwrap_err();
+    assert!(
+        refusal.message.contains("host h2 is drained"),
+        "{refusal:?}"
+    );
     assert!(house.pip.set_drained(now, "h2", false).unwrap());
     assert!(house.has_room(7, 4));
     // A drained host keeps its nodes, also when their network is changed.
     assert!(house.pip.set_drained(now, "h1", true).unwrap());
     house.begin("m", "h2", 1).unwrap();
     house.says("h2", 1, MoveState::Arrived {});
-    house.says("h2", 1, MoveState::Runs { stood_us: None });
+    house.says("h2", 1, MoveState::Runs { paused_us: None });
     assert_eq!(names(&away(&mut house)), ["s"]);
     let refused = house.begin("m", "h1", 2).unwrap_err();
     assert!(refused.1.contains("host h1 is drained"), "{refused:?}");

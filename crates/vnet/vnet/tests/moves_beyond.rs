@@ -25,7 +25,7 @@ fn near() -> EndPart {
 }
 
 /// The tunnel end at the other provider.
-fn there(host: &str, last: u8) -> TunnelEnd {
+fn far_end(host: &str, last: u8) -> TunnelEnd {
     TunnelEnd {
         host: host.to_owned(),
         address: Ipv4Addr::new(198, 51, 100, last),
@@ -56,7 +56,7 @@ fn house() -> House {
     assert!(house.reserve_with(1, 1, vec![m], vec![link]));
     house.tell(ToPip::Commit {
         key: key(1, 1),
-        far: vec![(near(), there("x1", 1))],
+        far: vec![(near(), far_end("x1", 1))],
     });
     house.report();
     assert_eq!(leads_to(&house, "h1"), (Ipv4Addr::new(198, 51, 100, 1), 9));
@@ -117,14 +117,14 @@ fn provider_beyond_agrees_before_and_hears_afterwards() {
     let told = repoint(&house.answers()).unwrap();
     assert!(told.is_decided && told.ends == asked.ends, "{told:?}");
     assert_eq!(leads_to(&house, "h2"), (Ipv4Addr::new(198, 51, 100, 1), 9));
-    let stood_us = Some(3);
-    house.says("h2", 7, MoveState::Runs { stood_us });
+    let paused_us = Some(3);
+    house.says("h2", 7, MoveState::Runs { paused_us });
     assert_eq!(house.outcome(7), None);
     // By then the node has moved in any case. Another move waits until the other provider has
     // acknowledged this one, however often it must be asked.
     house.now += LIMIT;
     house.report();
-    assert_eq!(house.outcome(7), Some(MoveOutcome::Moved { stood_us }));
+    assert_eq!(house.outcome(7), Some(MoveOutcome::Moved { paused_us }));
     assert_eq!(repoint(&house.answers()), Some(told));
     let (code, words) = house.begin("m", "h1", 8).unwrap_err();
     assert!(code == ReasonCode::Conflict && words.contains("has not been notified"));
@@ -175,7 +175,7 @@ fn links_lead_to_where_a_node_beyond_has_moved() {
     };
     let other_tag = TunnelEnd {
         tag: 77,
-        ..there("x2", 2)
+        ..far_end("x2", 2)
     };
     assert_eq!(
         refusal(house.tell(wanted(5, false, near(), other_tag.clone()))),
@@ -195,7 +195,7 @@ fn links_lead_to_where_a_node_beyond_has_moved() {
         node: "m".to_owned(),
         interface: "eth9".to_owned(),
     };
-    let refused = refusal(house.tell(wanted(6, true, strange, there("x3", 3)))).unwrap();
+    let refused = refusal(house.tell(wanted(6, true, strange, far_end("x3", 3)))).unwrap();
     assert_eq!(refused.code, ReasonCode::Impossible);
     // While a node moves here, one at the other provider may not move. If it has moved
     // nevertheless, the link follows it, and the move here is given up.
@@ -203,10 +203,10 @@ fn links_lead_to_where_a_node_beyond_has_moved() {
     house.tell(answer(7, false, None));
     house.says("h2", 7, MoveState::Awaited {});
     house.answers();
-    let refused = refusal(house.tell(wanted(8, false, near(), there("x3", 3)))).unwrap();
+    let refused = refusal(house.tell(wanted(8, false, near(), far_end("x3", 3)))).unwrap();
     assert_eq!(refused.code, ReasonCode::Conflict);
     house.answers();
-    house.tell(wanted(8, true, near(), there("x3", 3)));
+    house.tell(wanted(8, true, near(), far_end("x3", 3)));
     house.report();
     assert_eq!(leads_to(&house, "h1"), (Ipv4Addr::new(198, 51, 100, 3), 9));
     assert!(matches!(house.outcome(7), Some(MoveOutcome::Stayed { .. })));
@@ -252,7 +252,7 @@ fn vnp() -> Vnp<MemoryStore> {
         vnp.handle_pip(NOW, pip, FromPip::Advertisement(seen));
     }
     for (pip, node, last) in [("de", "m", 1), ("uk", "n", 2)] {
-        let ends = vec![(end_of(node), there(pip, last))];
+        let ends = vec![(end_of(node), far_end(pip, last))];
         vnp.handle_pip(
             NOW,
             pip,
@@ -294,7 +294,7 @@ fn vnp_passes_on_what_providers_say_of_their_own_ends() {
         key: key(1, 1),
         number: 7,
         is_decided: true,
-        ends: vec![(end_of(node), there("d2", 9))],
+        ends: vec![(end_of(node), far_end("d2", 9))],
     };
     vnp.handle_pip(NOW, "de", FromPip::Repoint(repoint("m")));
     let passed = ("uk".to_owned(), ToPip::Repoint(repoint("n")));

@@ -35,11 +35,17 @@ fn every_host_gets_its_nodes_and_the_ends_of_their_links() {
     assert_eq!((one.nodes.len(), one.links.len()), (2, 2));
     assert_eq!((two.nodes.len(), two.links.len()), (1, 1));
     assert!(matches!(&one.links[0].far, Far::Here(end) if end.to_string() == "b:eth0"));
-    let (Far::Host(here), Far::Host(there)) = (&one.links[1].far, &two.links[0].far) else {
+    let (Far::Host(one_end), Far::Host(other_end)) = (&one.links[1].far, &two.links[0].far) else {
         panic!("{parts:?}");
     };
-    assert_eq!((here.host.as_str(), there.host.as_str()), ("h2", "h1"));
-    assert_eq!((here.local, here.remote), (there.remote, there.local));
+    assert_eq!(
+        (one_end.host.as_str(), other_end.host.as_str()),
+        ("h2", "h1")
+    );
+    assert_eq!(
+        (one_end.local, one_end.remote),
+        (other_end.remote, other_end.local)
+    );
     assert_eq!(one.links[1].near.to_string(), "b:eth1");
     assert_eq!(one.links[1].tag, two.links[0].tag);
     for part in parts.values() {

@@ -56,23 +56,23 @@ impl House {
 
     fn report(&mut self) {
         let parts = self.has.values().map(HostPart::absent);
-        let said = FromAgent {
+        let report = FromAgent {
             host: "h".to_owned(),
             parts: parts.collect::<Vec<HostStatus>>(),
             removed: self.removed.clone(),
             ..FromAgent::default()
         };
-        self.pip.handle_agent(self.now, said);
+        self.pip.handle_agent(self.now, report);
     }
 
     /// Sends a message to the provider; returns its answers, after the host has carried out its
     /// orders.
     fn tell(&mut self, vnp: &str, message: ToPip) -> Vec<FromPip> {
         self.pip.handle_vnp(self.now, vnp, message);
-        self.settle(vnp)
+        self.deliver(vnp)
     }
 
-    fn settle(&mut self, vnp: &str) -> Vec<FromPip> {
+    fn deliver(&mut self, vnp: &str) -> Vec<FromPip> {
         let mut answers = Vec::new();
         while let Some(output) = self.pip.poll_transmit() {
             match output {
@@ -247,7 +247,7 @@ fn part_goes_when_its_vnp_is_gone() {
     );
     house.now += Timing::default().lease + Duration::from_secs(1);
     house.pip.handle_timeout(house.now);
-    house.settle("a");
+    house.deliver("a");
     assert!(house.has.is_empty());
     house.report();
     let offered = house.tell("b", reserve(key(2, 1), 4));
@@ -272,7 +272,7 @@ fn host_keeps_no_stray_and_no_late_order() {
     );
     house.has.insert(VnetId::new(1), stray);
     house.report();
-    house.settle("a");
+    house.deliver("a");
     assert!(house.has.is_empty());
 }
 

@@ -24,7 +24,7 @@ use super::call::{Call, Heard};
 use super::{
     NoAnswer, OUTPUT_BYTES_MAX, PING_PAUSE_MAX, PING_PAUSE_MIN, SILENCE, Shell, shell_words,
 };
-use crate::command::{Finish, PIECE_BYTES, Sink, Stream, Until};
+use crate::command::{CommandLimits, Finish, PIECE_BYTES, Sink, Stream};
 
 /// The next thing that a call learns about a command that streams.
 enum Next {
@@ -47,7 +47,7 @@ impl Shell {
     pub fn stream(
         &self,
         command: &str,
-        until: Until<'_>,
+        until: CommandLimits<'_>,
         sink: &mut dyn Sink,
     ) -> Result<Finish, NoAnswer> {
         let begin = Instant::now();
@@ -68,7 +68,11 @@ impl Shell {
 
     /// Whether the guest's agent can stream output; `None` if the command must be killed before the
     /// agent has answered.
-    fn can_stream(&self, until: Until<'_>, begin: Instant) -> Result<Option<bool>, NoAnswer> {
+    fn can_stream(
+        &self,
+        until: CommandLimits<'_>,
+        begin: Instant,
+    ) -> Result<Option<bool>, NoAnswer> {
         if self.streams.load(Ordering::Relaxed) {
             return Ok(Some(true));
         }
@@ -105,7 +109,7 @@ impl Shell {
         &self,
         (id, call): (&str, &Arc<Call>),
         command: &str,
-        (until, begin): (Until<'_>, Instant),
+        (until, begin): (CommandLimits<'_>, Instant),
         sink: &mut dyn Sink,
     ) -> Result<Finish, NoAnswer> {
         let is_over = || until.finish(begin).is_some();
@@ -170,7 +174,7 @@ impl Shell {
     fn run_whole(
         &self,
         command: &str,
-        until: Until<'_>,
+        until: CommandLimits<'_>,
         sink: &mut dyn Sink,
     ) -> Result<Finish, NoAnswer> {
         let begin = Instant::now();
@@ -251,7 +255,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
     static NEVER: AtomicBool = AtomicBool::new(false);
-    const UNTIL: Until<'static> = Until {
+    const UNTIL: CommandLimits<'static> = CommandLimits {
         limit: LIMIT,
         is_cancelled: &NEVER,
     };
@@ -372,7 +376,7 @@ mod tests {
         let finish = shell.stream("x", UNTIL, &mut gone).unwrap();
         assert_eq!(finish, Finish::Cancelled);
         let is_cancelled = AtomicBool::new(false);
-        let until = Until {
+        let until = CommandLimits {
             limit: LIMIT,
             is_cancelled: &is_cancelled,
         };
@@ -382,7 +386,7 @@ mod tests {
         };
         let finish = shell.stream("x", until, &mut cancels).unwrap();
         assert_eq!(finish, Finish::Cancelled);
-        let until = Until {
+        let until = CommandLimits {
             limit: Duration::from_millis(100),
             ..UNTIL
         };

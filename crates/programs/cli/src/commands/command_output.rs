@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use carina_vm::shell::shell_words;
-use carina_vm::{Finish, Guest, Sink, Stream, Until};
+use carina_vm::{CommandLimits, Finish, Guest, Sink, Stream};
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
@@ -69,7 +69,7 @@ pub(super) fn exec_in_guest(shared: &Shared, guest: &Guest, command: &[String]) 
         true
     })
     .attempt(TAKING_SIGNALS)?;
-    let until = Until {
+    let until = CommandLimits {
         limit: EXEC,
         is_cancelled: &is_cancelled,
     };

@@ -10,7 +10,7 @@ use carina_namespaces::{Namespace, namespace_file};
 use carina_sys::NetworkNamespace;
 use carina_vnet::document::Form;
 use carina_vnet::message::Condition;
-use carina_vnet::trace::Way;
+use carina_vnet::trace::Trace;
 use carina_vnet::vno::Seen;
 use carina_vnet_access::token::Token;
 use carina_wire::pcapng::{Item, Reader};
@@ -319,7 +319,7 @@ fn operator_looks_at_links(providers: &Providers) {
     // On a busy machine an echo reply may arrive too late.
     let way = providers.wait("an answer to each echo", || {
         let (is_answered, text) = said(providers, &["trace", "a", "d"]);
-        let way: Way = serde_json::from_str(text.lines().next()?).ok()?;
+        let way: Trace = serde_json::from_str(text.lines().next()?).ok()?;
         (is_answered && way.answered == way.asked).then_some(way)
     });
     assert_eq!(way.asked, 3, "{way:?}");
@@ -335,7 +335,7 @@ fn operator_looks_at_links(providers: &Providers) {
     let (is_answered, text) = said(providers, &["trace", "a", "d"]);
     assert!(!is_answered, "{text}");
     // The output has the trace, and then the reason why the command failed.
-    let way: Way = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let way: Trace = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     // An unanswered echo request is sent again.
     let found = format!("({near} -- {far}) delivers 0 of ");
     let is_found = |it: &&String| it.contains(&found) && it.ends_with("by its impairment");

@@ -57,22 +57,22 @@ impl<'a, E: Embedder> Search<'a, E> {
         for knob in self.knobs() {
             let least = best.map_or(0, |(step, _)| step + 1);
             if knob.is_switch() {
-                if least <= SWITCH_STEP && self.fits(knob, 0) {
+                if least <= SWITCH_STEP && self.is_embeddable(knob, 0) {
                     best = Some((SWITCH_STEP, knob));
                 }
-            } else if least < STEPS && self.fits(knob, self.amount(knob, least)) {
+            } else if least < STEPS && self.is_embeddable(knob, self.amount(knob, least)) {
                 best = Some((self.highest_step(knob, least), knob));
             }
         }
-        if best.is_none() && self.fits(Knob::AllRates, 0) {
+        if best.is_none() && self.is_embeddable(Knob::AllRates, 0) {
             best = Some((self.highest_step(Knob::AllRates, 0), Knob::AllRates));
         }
         let (step, knob) = best?;
         if knob.is_switch() {
             return Some(as_relaxation(knob, 0));
         }
-        let fits = self.amount(knob, step);
-        Some(as_relaxation(knob, self.nearest(knob, fits)))
+        let sufficient = self.amount(knob, step);
+        Some(as_relaxation(knob, self.nearest(knob, sufficient)))
     }
 
     fn knobs(&self) -> Vec<Knob> {
@@ -144,7 +144,7 @@ impl<'a, E: Embedder> Search<'a, E> {
         let (mut low, mut high) = (low, STEPS);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            if self.fits(knob, self.amount(knob, middle)) {
+            if self.is_embeddable(knob, self.amount(knob, middle)) {
                 low = middle
             } else {
                 high = middle
@@ -153,21 +153,21 @@ impl<'a, E: Embedder> Search<'a, E> {
         low
     }
 
-    /// The amount nearest to the requested one that fits, given that `fits` does.
-    fn nearest(&mut self, knob: Knob, fits: u64) -> u64 {
-        let (mut fits, mut fails) = (fits, self.wanted(knob));
-        while fits.abs_diff(fails) > 1 {
-            let middle = fits.min(fails) + fits.abs_diff(fails) / 2;
-            if self.fits(knob, middle) {
-                fits = middle
+    /// The amount nearest to the requested one that fits, given that `sufficient` does.
+    fn nearest(&mut self, knob: Knob, sufficient: u64) -> u64 {
+        let (mut sufficient, mut fails) = (sufficient, self.wanted(knob));
+        while sufficient.abs_diff(fails) > 1 {
+            let middle = sufficient.min(fails) + sufficient.abs_diff(fails) / 2;
+            if self.is_embeddable(knob, middle) {
+                sufficient = middle
             } else {
                 fails = middle
             }
         }
-        fits
+        sufficient
     }
 
-    fn fits(&mut self, knob: Knob, amount: u64) -> bool {
+    fn is_embeddable(&mut self, knob: Knob, amount: u64) -> bool {
         let relaxed = as_relaxation(knob, amount).apply(self.request);
         relaxed.is_some_and(|request| self.embedder.embed(self.residual, &request).is_ok())
     }

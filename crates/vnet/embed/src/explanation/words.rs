@@ -77,13 +77,13 @@ impl<N: Names> Words<'_, N> {
             Constraint::Hosts { nodes, hosts } => {
                 let all = nodes.iter().map(|node| names.node(*node));
                 let all: Vec<String> = all.collect();
-                let there = match hosts.len() {
+                let available = match hosts.len() {
                     1 => "there is 1".to_owned(),
                     count => format!("there are {count}"),
                 };
                 let wanted = nodes.len();
                 format!(
-                    "{} need {wanted} different hosts, but {there} for them",
+                    "{} need {wanted} different hosts, but {available} for them",
                     all.join(", ")
                 )
             }
@@ -104,14 +104,17 @@ impl<N: Names> Words<'_, N> {
         let names = self.names;
         let place = names.place(self.request, id);
         let node = &self.request.nodes()[id.index()];
-        let most =
-            |wanted: String, most: String| format!("no host{place} has {wanted}, at most {most}");
+        let too_little = |wanted: String, largest: String| {
+            format!("no host{place} has {wanted}, at most {largest}")
+        };
         let what = match lack {
             Lack::Location => format!("there is no host{place}"),
             Lack::Labels => format!("no host{place} has all requested labels"),
-            Lack::Cpu(there) => most(names.cpu(node.cpu), names.cpu(there)),
-            Lack::Memory(there) => most(names.memory(node.memory), names.memory(there)),
-            Lack::Nics(there) => most(nics(node.nics), nics(there)),
+            Lack::Cpu(available) => too_little(names.cpu(node.cpu), names.cpu(available)),
+            Lack::Memory(available) => {
+                too_little(names.memory(node.memory), names.memory(available))
+            }
+            Lack::Nics(available) => too_little(nics(node.nics), nics(available)),
             Lack::OneHostWithAll => format!("no host{place} satisfies all requirements"),
         };
         format!("{}: {what}", names.node(id))

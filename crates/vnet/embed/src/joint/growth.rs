@@ -129,9 +129,11 @@ impl<'a> Growth<'a> {
                 continue;
             };
             let demand = attempt.demand(*link);
-            let most = left.checked_div(u128::from(demand.rate));
-            let most = most.map_or(PRICE_ANY, |most| most.min(u128::from(PRICE_ANY)) as u32);
-            tree.fill_within(attempt.free(), from, demand, None, most);
+            let price_max = left.checked_div(u128::from(demand.rate));
+            let price_max = price_max.map_or(PRICE_ANY, |price_max| {
+                price_max.min(u128::from(PRICE_ANY)) as u32
+            });
+            tree.fill_within(attempt.free(), from, demand, None, price_max);
         }
         self.candidates.clear();
         for host in 0..attempt.hosts() {

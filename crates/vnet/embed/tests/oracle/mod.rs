@@ -124,8 +124,8 @@ impl Oracle<'_> {
     fn to_placed(&self, node: usize, host: usize) -> Option<u128> {
         let mut sum = 0;
         for (link, other) in self.request.incident(NodeId(node as u32)) {
-            if let Some(there) = self.hosts[other.index()] {
-                sum += self.least(link.index(), host, there)?;
+            if let Some(placed) = self.hosts[other.index()] {
+                sum += self.least(link.index(), host, placed)?;
             }
         }
         Some(sum)
@@ -137,7 +137,7 @@ impl Oracle<'_> {
         let distances = &self.distances[link];
         let is_fast = wanted
             .delay_max
-            .is_none_or(|most| distances.delay(a, b) <= most);
+            .is_none_or(|delay_max| distances.delay(a, b) <= delay_max);
         let price = distances.price(a, b).filter(|_| is_fast)?;
         Some(u128::from(wanted.rate) * u128::from(price))
     }
@@ -207,7 +207,10 @@ impl Oracle<'_> {
             return;
         }
         let fastest = delay + self.distances[walk.link].delay(at, walk.to);
-        if wanted.delay_max.is_some_and(|most| fastest > most) {
+        if wanted
+            .delay_max
+            .is_some_and(|delay_max| fastest > delay_max)
+        {
             return;
         }
         if at == walk.to {

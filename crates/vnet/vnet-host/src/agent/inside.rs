@@ -127,7 +127,7 @@ impl Agent {
     ///
     /// # Errors
     /// There is no such network, or its engine does not run.
-    pub fn watch_way(&self, name: &str, sought: &Sought) -> Result<PieceWatch> {
+    pub fn watch_trace(&self, name: &str, sought: &Sought) -> Result<PieceWatch> {
         let network = self.network(name)?;
         let (part, dir) = (network.record().part, self.vnets.vnet(name));
         PieceWatch::begin(&*network.vnet()?, part, dir, sought)
@@ -136,10 +136,10 @@ impl Agent {
     pub(super) fn end(&self, name: &str, [node, interface]: [&str; 2]) -> Result<LinkEnd> {
         let network = self.network(name)?;
         let part = network.record().part;
-        let Some(there) = part.node(node) else {
+        let Some(part_node) = part.node(node) else {
             return Err(network.vnet()?.no_node(node));
         };
-        let found = there
+        let found = part_node
             .interface(interface)
             .ok_or_else(|| Error::NoInterface {
                 node: node.to_owned(),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::{Agent, others};
-use crate::directory::Wanted;
+use crate::directory::Requester;
 use crate::error::{Error, Result};
 use crate::leftovers;
 use crate::saved::{Manifest, Saved, SavedError};
@@ -28,7 +28,7 @@ impl Agent {
     pub fn save(&self, name: &str, into: &Path) -> Result<SaveReport> {
         let network = self.network(name)?;
         let record = network.record();
-        let Wanted::Here { document, layout } = &record.wanted else {
+        let Requester::Here { document, layout } = &record.wanted else {
             return Err(Error::OfProvider(name.to_owned()));
         };
         if !record.is_settled {
@@ -57,16 +57,17 @@ impl Agent {
         let vnet = saved.manifest().vnet;
         let same = networks.iter().find(|(_, it)| it.record().vnet == vnet);
         if let Some((other, _)) = same {
-            return Err(SavedError::IsThere(other.clone()).into());
+            return Err(SavedError::AlreadyExists(other.clone()).into());
         }
         if !leftovers::namespaces(vnet)?.is_empty() {
             // Another agent of this host has a network with this uid.
-            return Err(SavedError::IsThere(vnet.to_string()).into());
+            return Err(SavedError::AlreadyExists(vnet.to_string()).into());
         }
         let parts = others(&networks, None);
         let dir = self.vnets.vnet(name);
         let mut record = saved.record()?;
-        self.judge().judge(document, &record.part, parts.iter())?;
+        self.admission_check()
+            .check_network(document, &record.part, parts.iter())?;
         self.choose_nics(&mut record.part, None, &parts)?;
         let network = self.begin_with(dir, record, began, Some(&saved))?;
         let report = network.report();

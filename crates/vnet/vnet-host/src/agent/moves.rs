@@ -47,7 +47,7 @@ impl Agent {
         let mut ways = self.moves.lock();
         (ways.at, ways.caller) = (at, Some(caller));
         drop(ways);
-        self.host.bell.ring();
+        self.host.changes.add();
     }
 
     /// Receives a node over a connection from the agent of host `from`, and returns when the node

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use carina_vnet::host_part::{HostPart, HostStatus, NodeState, NodeStatus};
 use carina_vnet::message::{MoveState, MoveStatus};
 
-use crate::change_counter::Bell;
+use crate::change_counter::ChangeCounter;
 use crate::directory::{Record, VnetDir};
 use crate::error::{Attempt, Error, Result};
 use crate::host_dif::HostDif;
@@ -48,7 +48,7 @@ pub(super) struct Host {
     /// underlay.
     pub dif: Option<Arc<HostDif>>,
     /// Rung whenever the status of a network has changed.
-    pub bell: Arc<Bell>,
+    pub changes: Arc<ChangeCounter>,
 }
 
 /// State shared between the network's thread and its callers.
@@ -119,7 +119,7 @@ impl Network {
         host: &Host,
         began: Instant,
     ) -> Result<Network> {
-        let progress = Progress::with_bell(&record.part, Arc::clone(&host.bell));
+        let progress = Progress::with_changes(&record.part, Arc::clone(&host.changes));
         let progress = Arc::new(progress);
         let shared = Arc::new(Shared {
             progress,

@@ -8,9 +8,9 @@ use carina_vnet::host_part::{Far, HostPart};
 use super::network::Network;
 use super::{Agent, others};
 use crate::admission::Capacity;
-use crate::admission_check::{Judge, limits_of_this_host};
+use crate::admission_check::{AdmissionCheck, limits_of_this_host};
 use crate::error::{Error, Result};
-use crate::nics::{chosen, keep, look};
+use crate::nics::{check_interface, chosen, keep};
 
 impl Agent {
     /// Sets the interfaces of the host that nodes may use as physical cards. Nodes that already
@@ -21,7 +21,7 @@ impl Agent {
     pub fn offer_nics(&self, names: &[String]) -> Result<()> {
         let mut seen = BTreeSet::new();
         for name in names {
-            look(name)?;
+            check_interface(name)?;
             if !seen.insert(name) {
                 return Err(Error::Unsupported {
                     what: format!("interface {name}, twice"),
@@ -34,9 +34,9 @@ impl Agent {
     }
 
     /// The capacity of this host, including its cards, and its limits.
-    pub(super) fn judge(&self) -> Judge {
+    pub(super) fn admission_check(&self) -> AdmissionCheck {
         let nics = self.nics.lock().unwrap_or_else(PoisonError::into_inner);
-        Judge {
+        AdmissionCheck {
             capacity: Capacity {
                 nics: nics.len() as u64,
                 ..self.capacity
@@ -85,7 +85,7 @@ impl Agent {
     pub(super) fn choose_for_provider(
         &self,
         part: &mut HostPart,
-        there: Option<&Arc<Network>>,
+        existing: Option<&Arc<Network>>,
         networks: &BTreeMap<String, Arc<Network>>,
         name: &str,
     ) -> Result<()> {
@@ -94,7 +94,7 @@ impl Agent {
                 nic.interface = None;
             }
         }
-        let before = there.map(|network| network.record().part);
+        let before = existing.map(|network| network.record().part);
         let others = others(networks, Some(name));
         self.choose_nics(part, before.as_ref(), &others)
     }

@@ -18,7 +18,7 @@ use super::network::{Again, Network, report_of_absent};
 use super::{Agent, random_id};
 use crate::admission_check::limits_of_this_host;
 use crate::carrier::carrier_of;
-use crate::directory::{Record, Wanted, part_name};
+use crate::directory::{Record, Requester, part_name};
 use crate::error::{Attempt, Error, Result};
 use crate::{admission_check, leftovers};
 use carina_vnet::report::VnetReport;
@@ -75,7 +75,7 @@ impl Agent {
             ToAgent::Send(order) => self.send_node(order),
             ToAgent::EndMove { vnet, number } => self.end_move(*vnet, *number),
         };
-        self.host.bell.ring();
+        self.host.changes.add();
         done
     }
 
@@ -89,7 +89,7 @@ impl Agent {
         for (vnet, refused) in &*lock(&self.orders.refused) {
             // The part of the earlier generation still exists, and is what is reported.
             match parts.iter_mut().find(|part| part.vnet == *vnet) {
-                Some(there) => there.refused = Some(refused.change()),
+                Some(status) => status.refused = Some(refused.change()),
                 None => parts.push(refused.status.clone()),
             }
         }
@@ -107,7 +107,7 @@ impl Agent {
     /// Returns the number of the latest change.
     #[must_use]
     pub fn changed(&self, seen: u64, wait: Duration) -> u64 {
-        self.host.bell.wait(seen, wait)
+        self.host.changes.wait(seen, wait)
     }
 
     /// The limits of this host, determined at most a moment ago.
@@ -143,39 +143,39 @@ impl Agent {
         let began = Instant::now();
         let (vnet, name) = (part.vnet, part_name(part.vnet));
         let mut networks = self.lock();
-        let there = networks.get(&name);
-        let newest = there.map(|network| network.generation());
+        let existing = networks.get(&name);
+        let newest = existing.map(|network| network.generation());
         let is_late = Some(part.generation) <= newest.max(self.removed.through(vnet));
         // The provider repeats an order that comes too early.
         if is_late || lock(&self.orders.leaving).contains(&name) {
             return Ok(());
         }
-        if let Some(network) = there
+        if let Some(network) = existing
             && self.removed.through(vnet) >= newest
         {
             // An earlier removal has failed; it is retried first.
             return self.begin_removal(name, Arc::clone(network));
         }
         let mut part = part.clone();
-        let chosen = self.choose_for_provider(&mut part, there, &networks, &name);
+        let chosen = self.choose_for_provider(&mut part, existing, &networks, &name);
         let part = &part;
         if let Err(error) = chosen.and_then(|()| self.check(part, &networks)) {
             self.refuse(part, &error);
             return Ok(());
         }
         lock(&self.orders.refused).remove(&vnet);
-        let own = match there {
+        let own = match existing {
             Some(network) => network.record().vnet,
             None => random_id()?,
         };
         let record = Record {
             vnet: own,
-            wanted: Wanted::Provider { vnet },
+            wanted: Requester::Provider { vnet },
             part: HostPart {
                 vnet: own,
                 ..part.clone()
             },
-            is_settled: there.is_some_and(|it| it.stays_settled(part)),
+            is_settled: existing.is_some_and(|it| it.stays_settled(part)),
             until_ms: None,
         };
         match networks.entry(name) {
@@ -274,7 +274,7 @@ impl Agent {
         let dir = self.vnets.vnet(&name);
         let networks = Arc::clone(&self.networks);
         let leaving = Arc::clone(&self.orders.leaving);
-        let bell = Arc::clone(&self.host.bell);
+        let changes = Arc::clone(&self.host.changes);
         let left = name.clone();
         let removal = move || {
             network.leave_dif();
@@ -284,7 +284,7 @@ impl Agent {
                 Err(error) => network.tell(format!("it cannot be removed: {error}")),
             }
             lock(&leaving).remove(&name);
-            bell.ring();
+            changes.add();
         };
         let thread = std::thread::Builder::new().name("vnet-removal".into());
         let begun = thread.spawn(removal).attempt("starting a thread");

@@ -61,8 +61,9 @@ fn ping(vnet: &Vnet, part: &HostPart, [from, to]: [&str; 2], test: &Test) -> (bo
     match echo {
         Err(error) => (false, error.to_string()),
         Ok(round_trip) => {
-            let most = test.rtt_max.map(|span| span.duration().as_nanos());
-            let is_late = most.is_some_and(|most| round_trip.as_nanos() > u128::from(most));
+            let rtt_max = test.rtt_max.map(|span| span.duration().as_nanos());
+            let is_late =
+                rtt_max.is_some_and(|rtt_max| round_trip.as_nanos() > u128::from(rtt_max));
             let seen = format!("{:.3} ms", round_trip.as_secs_f64() * 1000.0);
             (!is_late, seen)
         }

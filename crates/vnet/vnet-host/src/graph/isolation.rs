@@ -26,7 +26,7 @@ use super::graph_of;
 use crate::far_flow::Flows;
 use crate::flow_port::FlowSocket;
 use crate::names::{UNDERLAY_APP, port_app};
-use crate::port_selection::SecondPorts;
+use crate::port_selection::PortSelection;
 use crate::underlay::{Underlay, UnderlayPort};
 
 type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
@@ -189,7 +189,7 @@ impl World {
     fn add(&mut self, vnet: u8, host: usize, part: &HostPart, pool: &Pool) {
         part.check().unwrap();
         let flows = self.flows_of(part);
-        let (underlay, ports) = (underlay(host), SecondPorts::default());
+        let (underlay, ports) = (underlay(host), PortSelection::default());
         let mut graph: Graph = graph_of(part, Some(&underlay), &flows, &ports).unwrap();
         for link in &part.links {
             for (at, end) in link.ends().enumerate() {

@@ -186,7 +186,7 @@ impl Arrival {
     }
 
     /// Moves the files to the place of a machine that was started here.
-    pub(super) fn settle(
+    pub(super) fn finish(
         mut self,
         dir: &VnetDir,
         part: &NodePart,

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use carina_vm::{Collector, Finish, Output, Sink, Until, run_piped};
+use carina_vm::{Collector, CommandLimits, Finish, Output, Sink, run_piped};
 
 use crate::error::{Attempt, Error, Result};
 
@@ -12,7 +12,7 @@ use crate::error::{Attempt, Error, Result};
 pub(super) fn stream(
     command: &mut Command,
     what: &str,
-    until: Until<'_>,
+    until: CommandLimits<'_>,
     sink: &mut dyn Sink,
 ) -> Result<i32> {
     let finish = run_piped(command, until, sink).attempt(format!("running {what}"))?;
@@ -22,7 +22,7 @@ pub(super) fn stream(
 /// Runs a command without a way to cancel it, and returns its exit status and output.
 pub(super) fn run(command: &mut Command, what: &str, limit: Duration) -> Result<Output> {
     let mut kept = Collector::new([OUTPUT_MAX; 2]);
-    let until = Until {
+    let until = CommandLimits {
         limit,
         is_cancelled: &AtomicBool::new(false),
     };
@@ -72,7 +72,7 @@ mod tests {
             path.display()
         );
         let is_cancelled = AtomicBool::new(false);
-        let until = Until {
+        let until = CommandLimits {
             limit: LIMIT,
             is_cancelled: &is_cancelled,
         };

@@ -20,7 +20,7 @@ use crate::node::command::status_of;
 use crate::node::images::unplugged;
 use crate::node::resuming::{go_on, restored};
 use crate::node::sending::is_away;
-use crate::node::{Output, Site, Until};
+use crate::node::{CommandLimits, Output, Site};
 use crate::probe::{Asks, round_trip_in};
 use crate::saved::Saved;
 
@@ -147,11 +147,11 @@ impl MachineNode {
         let mut cards = cards
             .lock()
             .map_err(|_| Error::Ended("a change of cards"))?;
-        let stays = |mac: &[u8; 6]| {
+        let is_kept = |mac: &[u8; 6]| {
             let mut wanted = part.interfaces.iter();
             wanted.any(|it| it.mac.0 == *mac && !fresh.contains(&it.link))
         };
-        let gone: Vec<[u8; 6]> = cards.keys().filter(|mac| !stays(mac)).copied().collect();
+        let gone: Vec<[u8; 6]> = cards.keys().filter(|mac| !is_kept(mac)).copied().collect();
         for mac in gone {
             if let Some(id) = cards.remove(&mac) {
                 running.remove_nic(id, PLUG).attempt(what())?;
@@ -205,7 +205,7 @@ impl MachineNode {
     pub(crate) fn stream(
         &self,
         command: &str,
-        until: Until<'_>,
+        until: CommandLimits<'_>,
         sink: &mut dyn Sink,
     ) -> Result<i32> {
         let what = || format!("running a command in VM {}", self.name);
@@ -393,7 +393,7 @@ mod tests {
             assert_eq!(lines[number], line);
         }
         let script = configuration(part.node("a").unwrap());
-        let way = "carina_via 10.0.0.2 10.0.0.4/30";
-        assert_eq!(script.lines().last(), Some(way));
+        let command = "carina_via 10.0.0.2 10.0.0.4/30";
+        assert_eq!(script.lines().last(), Some(command));
     }
 }

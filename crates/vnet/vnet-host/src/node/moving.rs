@@ -128,9 +128,9 @@ impl Move<'_> {
         make_taps(site.whole, &taps)?;
         let (machine, bare) = bare(site, part, &directory)?;
         let nics = nics(site, part, &self.cards);
-        let there = machine.await_guest(&bare.cache, &self.hardware, &nics);
-        let (there, confinement) = bare.hold(site, part, there.attempt(what())?);
-        self.destination = Some(Box::new(there));
+        let new_qemu = machine.await_guest(&bare.cache, &self.hardware, &nics);
+        let (new_qemu, confinement) = bare.hold(site, part, new_qemu.attempt(what())?);
+        self.destination = Some(Box::new(new_qemu));
         self.confinement = Some(confinement);
         Ok(())
     }
@@ -145,12 +145,12 @@ impl Move<'_> {
     /// Sends the guest to the new QEMU. Calls `at_stop` when the guest is paused.
     pub(crate) fn send(&self, at_stop: impl FnOnce()) -> Result<Migration> {
         let what = || format!("moving VM {}", self.record.name);
-        let there = self.destination()?;
+        let new_qemu = self.destination()?;
         let (near, far) = UnixStream::pair().attempt(what())?;
-        there.arrive_over(far.as_fd()).attempt(what())?;
+        new_qemu.arrive_over(far.as_fd()).attempt(what())?;
         drop(far);
         let sent = carina_vm::send_guest(&self.record, near, SEND, at_stop).attempt(what())?;
-        there.has_arrived(ARRIVE).attempt(what())?;
+        new_qemu.has_arrived(ARRIVE).attempt(what())?;
         Ok(sent)
     }
 
@@ -165,18 +165,18 @@ impl Move<'_> {
     /// Ends the old QEMU and gives its name to the new one. Viewers of the console stay connected;
     /// the inner result says if that fails. The move ends with [`forget_move`], after the old ports
     /// are removed.
-    pub(crate) fn settle(mut self, site: &Site<'_>, console: &Console) -> Result<Result<()>> {
+    pub(crate) fn finish(mut self, site: &Site<'_>, console: &Console) -> Result<Result<()>> {
         let name = self.record.name.clone();
         let what = || format!("settling VM {name}");
-        let there = self
+        let new_qemu = self
             .destination
             .take()
             .ok_or(Error::Ended("the new QEMU"))?;
-        let stream = carina_sys::connect_stream(&there.record().console, CONNECT);
+        let stream = carina_sys::connect_stream(&new_qemu.record().console, CONNECT);
         // A console that cannot be reconnected is no reason to end the guest.
         let rejoined = stream.attempt(what()).and_then(|it| console.rejoin(it));
         let started = Started {
-            running: there,
+            running: new_qemu,
             cards: Mutex::new(std::mem::take(&mut self.cards)),
             confinement: self.confinement.take().unwrap_or_default(),
         };
@@ -189,9 +189,12 @@ impl Move<'_> {
                 carina_vm::kill(machines, &name).attempt(what())?;
             }
         }
-        if let Access::Started(Started { running: there, .. }) = &mut *self.access {
+        if let Access::Started(Started {
+            running: new_qemu, ..
+        }) = &mut *self.access
+        {
             let network = carina_namespaces::namespace_file(&ports_namespace(site.whole.vnet));
-            there
+            new_qemu
                 .adopt(machines, &name, Some(&network))
                 .attempt(what())?;
         }
@@ -236,8 +239,8 @@ impl Move<'_> {
     }
 
     fn destination(&self) -> Result<&Running> {
-        let there = self.destination.as_deref();
-        there.ok_or(Error::Ended("the new QEMU"))
+        let new_qemu = self.destination.as_deref();
+        new_qemu.ok_or(Error::Ended("the new QEMU"))
     }
 }
 
@@ -249,22 +252,22 @@ impl Move<'_> {
 pub(crate) fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
     let directory = dir.destination();
     for (name, has_moved, ports) in notes(&directory)? {
-        let there = carina_vm::list(&directory).attempt("listing machines")?;
-        let there = there.into_iter().find(|it| it.name == name);
-        let runs_there = has_moved
-            || there.as_ref().is_some_and(|record| {
+        let in_new = carina_vm::list(&directory).attempt("listing machines")?;
+        let in_new = in_new.into_iter().find(|it| it.name == name);
+        let runs_in_new = has_moved
+            || in_new.as_ref().is_some_and(|record| {
                 carina_vm::guest_state(record).is_ok_and(|state| state.running)
             });
         let machines = dir.machines();
-        let here = carina_vm::list(&machines).attempt("listing machines")?;
-        let here = here.into_iter().find(|it| it.name == name);
-        if runs_there {
+        let in_old = carina_vm::list(&machines).attempt("listing machines")?;
+        let in_old = in_old.into_iter().find(|it| it.name == name);
+        if runs_in_new {
             if !has_moved {
                 note_moved(&directory, &name)?;
             }
-            if let Some(record) = there {
+            if let Some(record) = in_new {
                 // A machine that was being given its final name has a record at both places.
-                if here.is_some_and(|here| here.pid != record.pid) {
+                if in_old.is_some_and(|in_old| in_old.pid != record.pid) {
                     carina_vm::kill(&machines, &name).attempt(format!("stopping VM {name}"))?;
                 }
                 let mut moved = Running::of_record(record, &directory, None);
@@ -279,10 +282,10 @@ pub(crate) fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
                 remove_named(part, &other_ports(part, &name, &ports))?;
             }
         } else {
-            if there.is_some() {
+            if in_new.is_some() {
                 carina_vm::kill(&directory, &name).attempt(format!("stopping VM {name}"))?;
             }
-            if let Some(record) = here {
+            if let Some(record) = in_old {
                 go_on(&record)?;
             }
             remove_named(part, &ports)?;

@@ -17,7 +17,7 @@ use carina_vnet::host_part::{NodePart, VnetId};
 use crate::error::{Attempt, Result};
 use crate::names::node_namespace;
 use crate::namespace;
-use crate::node::{Output, Until};
+use crate::node::{CommandLimits, Output};
 use crate::probe::{self, Asks};
 use crate::removal::remove_directory;
 
@@ -98,7 +98,7 @@ impl NamespaceNode {
     pub(super) fn stream(
         &self,
         command: &str,
-        until: Until<'_>,
+        until: CommandLimits<'_>,
         sink: &mut dyn Sink,
     ) -> Result<i32> {
         let what = format!("`{command}`");

@@ -3,7 +3,8 @@
 use carina_frame_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, LinkEnd};
 use carina_vnet::trace::{
-    Act, AskedFor, Dropped, EndDropped, PieceSeen, Refusals, Sight, Sought, Spot, end_of, spot_of,
+    Act, AskedFor, Dropped, EndDropped, EndSighting, PieceSeen, Refusals, Sought, Spot, end_of,
+    spot_of,
 };
 
 use super::dropped::dropped_between;
@@ -33,7 +34,7 @@ impl PieceWatch {
         let acts =
             |(link, side): LinkEnd| [Act::Sends, Act::Receives].map(|act| Spot { link, side, act });
         let some: Vec<Spot> = ends.flat_map(acts).collect();
-        let watch = Watch::begin(&part, &vnet.second_ports(), &dir.counters(), &some)?;
+        let watch = Watch::begin(&part, &vnet.port_selection(), &dir.counters(), &some)?;
         Ok(PieceWatch {
             watch,
             before: readings(&dir),
@@ -52,9 +53,9 @@ impl PieceWatch {
         let sightings = self.watch.end(&sought.own, sought.to)?;
         let counters = (&*self.before, &*readings(&self.dir));
         let has_asking = part.node(&sought.from).is_some();
-        let sights = sightings.all().filter_map(|(way, spot, sighting)| {
-            Some(Sight {
-                way,
+        let sights = sightings.all().filter_map(|(direction, spot, sighting)| {
+            Some(EndSighting {
+                direction,
                 end: end_of(part, spot)?,
                 act: spot.act,
                 frames: sighting.frames,

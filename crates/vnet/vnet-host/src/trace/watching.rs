@@ -15,7 +15,7 @@ use carina_wire::inet::{Arp4, ETHERTYPE_IPV4, Ipv4Header, PROTOCOL_ICMP};
 use carina_wire::pcapng::{Item, Reader};
 
 use crate::error::{Attempt, Error, Result};
-use crate::port_selection::SecondPorts;
+use crate::port_selection::PortSelection;
 
 /// A watch over ports of a network, whose thread reads the frames that pass.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ struct Seen {
 enum What {
     /// An echo request or reply.
     Echo {
-        way: Direction,
+        direction: Direction,
         from: Ipv4Addr,
         to: Ipv4Addr,
     },
@@ -55,7 +55,7 @@ impl Watch {
     /// Begins to watch all ports of a part; only those in `some` if the part has too many.
     pub(super) fn begin(
         part: &HostPart,
-        ports: &SecondPorts,
+        ports: &PortSelection,
         counters: &Path,
         some: &[Spot],
     ) -> Result<Watch> {
@@ -127,7 +127,7 @@ fn spots_of(link: u32) -> impl Iterator<Item = Spot> {
     acts.flat_map(move |act| [0, 1].map(|side| Spot { link, side, act }))
 }
 
-fn port_of(spot: Spot, ports: &SecondPorts) -> String {
+fn port_of(spot: Spot, ports: &PortSelection) -> String {
     let port = match spot.act {
         Act::Sends => "output",
         Act::Receives => "input",
@@ -201,12 +201,12 @@ fn what(frame: &[u8]) -> Option<What> {
             let kind = *payload.get(ip.header_bytes)?;
             match kind {
                 8 => Some(What::Echo {
-                    way: Direction::There,
+                    direction: Direction::Request,
                     from,
                     to,
                 }),
                 0 => Some(What::Echo {
-                    way: Direction::Back,
+                    direction: Direction::Reply,
                     from,
                     to,
                 }),
@@ -220,18 +220,22 @@ fn what(frame: &[u8]) -> Option<What> {
 
 /// What the frames show about echo requests from the addresses `own` to `peer`.
 fn sightings_of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
-    let is_ours = |way: Direction, from: Ipv4Addr, to: Ipv4Addr| match way {
-        Direction::There => own.contains(&from) && to == peer,
-        Direction::Back => own.contains(&to) && from == peer,
+    let is_ours = |direction: Direction, from: Ipv4Addr, to: Ipv4Addr| match direction {
+        Direction::Request => own.contains(&from) && to == peer,
+        Direction::Reply => own.contains(&to) && from == peer,
     };
     let echoes = seen.iter().filter_map(|it| match it.what {
-        What::Echo { way, from, to } if is_ours(way, from, to) => Some((way, it)),
+        What::Echo {
+            direction,
+            from,
+            to,
+        } if is_ours(direction, from, to) => Some((direction, it)),
         _ => None,
     });
     let begin = echoes.clone().map(|(_, it)| it.time_ns).min().unwrap_or(0);
     let mut sightings = Sightings::default();
-    for (way, it) in echoes {
-        let sighting = sightings.entry(way, it.spot);
+    for (direction, it) in echoes {
+        let sighting = sightings.entry(direction, it.spot);
         let after = (it.time_ns - begin) / 1000;
         sighting.frames += 1;
         sighting.after_us = Some(sighting.after_us.map_or(after, |first| first.min(after)));
@@ -282,18 +286,22 @@ mod tests {
         }
     }
 
-    fn echo(way: Direction, from: Ipv4Addr, to: Ipv4Addr) -> What {
-        What::Echo { way, from, to }
+    fn echo(direction: Direction, from: Ipv4Addr, to: Ipv4Addr) -> What {
+        What::Echo {
+            direction,
+            from,
+            to,
+        }
     }
 
     #[test]
     fn only_echoes_of_the_two_are_counted() {
         let stranger = Ipv4Addr::new(10, 0, 0, 9);
         let all = [
-            seen(Act::Sends, 5000, echo(Direction::There, A, B)),
-            seen(Act::Sends, 9000, echo(Direction::There, A, B)),
-            seen(Act::Sends, 1000, echo(Direction::There, stranger, B)),
-            seen(Act::Receives, 8000, echo(Direction::Back, B, A)),
+            seen(Act::Sends, 5000, echo(Direction::Request, A, B)),
+            seen(Act::Sends, 9000, echo(Direction::Request, A, B)),
+            seen(Act::Sends, 1000, echo(Direction::Request, stranger, B)),
+            seen(Act::Receives, 8000, echo(Direction::Reply, B, A)),
             seen(
                 Act::Receives,
                 1,
@@ -305,9 +313,9 @@ mod tests {
             ),
         ];
         let sightings = sightings_of(&all, &[A], B);
-        let sent = sightings.at(Direction::There, all[0].spot);
+        let sent = sightings.at(Direction::Request, all[0].spot);
         assert_eq!((sent.frames, sent.after_us), (2, Some(0)));
-        let back = sightings.at(Direction::Back, all[3].spot);
+        let back = sightings.at(Direction::Reply, all[3].spot);
         assert_eq!((back.frames, back.after_us), (1, Some(3)));
         assert_eq!(sightings.spots().count(), 2);
         assert_eq!(sightings.errors[&(3, stranger)], 1);

@@ -98,8 +98,8 @@ impl Vnet {
     fn receive_guest(&self, offer: &Offer, wire: &mut dyn GuestWire) -> Result<()> {
         let what = || format!("receiving node {}", offer.node);
         let mut arrival = self.prepare_arrival(offer)?;
-        let took = self.take_guest(&mut arrival, wire, &what());
-        let sent = match took {
+        let taken = self.take_guest(&mut arrival, wire, &what());
+        let sent = match taken {
             Ok(sent) => sent,
             Err(error) => {
                 let part = lock(&self.part);
@@ -115,7 +115,7 @@ impl Vnet {
             return Err(Error::NotAwaited(offer.node.clone()));
         };
         awaited.arrival = Some(arrival);
-        awaited.stood = Some((Instant::now(), sent.stood_us));
+        awaited.stood = Some((Instant::now(), sent.paused_us));
         drop(all);
         let state = MoveState::Arrived {};
         self.progress.set_move(offer.number, Some(state));
@@ -193,7 +193,7 @@ impl Vnet {
 
     /// Resumes nodes that have arrived and that `part` contains, and adds them to `there`. Gives up
     /// arrivals that `part` has made obsolete.
-    pub(super) fn admit_arrivals(&self, there: &mut HostPart, part: &HostPart) -> Result<()> {
+    pub(super) fn admit_arrivals(&self, current: &mut HostPart, part: &HostPart) -> Result<()> {
         let mut all = lock(&self.arrivals);
         let over: Vec<u64> = all
             .iter()
@@ -217,18 +217,18 @@ impl Vnet {
                 self.progress.set_move(number, None);
                 continue;
             };
-            if let Err(error) = self.admit(there, part, wanted, arrival) {
+            if let Err(error) = self.admit(current, part, wanted, arrival) {
                 self.progress
                     .tell(format!("node {} is recreated: {error}", awaited.node));
                 forget_arrival(&self.dir, &awaited.node)?;
                 self.progress.set_move(number, None);
                 continue;
             }
-            let stood_us = awaited.stood.map(|(since, before)| {
+            let paused_us = awaited.stood.map(|(since, before)| {
                 let here = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
                 before.saturating_add(here)
             });
-            let state = MoveState::Runs { stood_us };
+            let state = MoveState::Runs { paused_us };
             self.progress.set_move(number, Some(state));
         }
         Ok(())
@@ -236,7 +236,7 @@ impl Vnet {
 
     fn admit(
         &self,
-        there: &mut HostPart,
+        current: &mut HostPart,
         part: &HostPart,
         wanted: &NodePart,
         arrival: Arrival,
@@ -249,7 +249,7 @@ impl Vnet {
             lock(&self.came).insert(end, both_ports(end)[1] == port);
         }
         lock(&self.nodes).insert(name.clone(), Arc::new(node));
-        there.nodes.push(wanted.clone());
+        current.nodes.push(wanted.clone());
         self.progress.node(name, |it| it.state = NodeState::Up);
         self.progress
             .tell(format!("node {name} has arrived, and runs here"));
@@ -293,14 +293,14 @@ impl Vnet {
 
     /// Removes the ports of ends that have moved to another host, renames those of ends that stay
     /// to their new sides, and makes ports for ends that come to this host without them.
-    pub(super) fn repoint(&self, there: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
+    pub(super) fn repoint(&self, current: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
         let came = lock(&self.came).clone();
         let (mut names, mut made) = (Vec::new(), Vec::new());
         for link in &steps.repointed {
             let [from, to] = link.side.map(|side| (link.number, side));
             if link.goes {
                 let gone = (link.number, 1 - from.1);
-                remove_named(there, &both_ports(gone))?;
+                remove_named(current, &both_ports(gone))?;
                 lock(&self.second).forget_end(gone);
             }
             if from != to {
@@ -361,7 +361,7 @@ pub(super) fn arrived(
         };
         if note.has_all && is_here && part.generation == generation + 1 {
             arrival.leave_settled(dir)?;
-            let state = MoveState::Runs { stood_us: None };
+            let state = MoveState::Runs { paused_us: None };
             progress.set_move(number, Some(state));
         } else if note.has_all && part.generation == generation {
             // The node resumes with the next part, which is assumed to be like this one.

@@ -52,9 +52,9 @@ impl Vnet {
 
     /// Removes what is left of nodes that have ended, and takes them out of `there`. The next
     /// change makes them again, together with those links whose ports vanished with them.
-    pub(super) fn forget_ended(&self, there: &mut HostPart) -> Result<()> {
+    pub(super) fn forget_ended(&self, current: &mut HostPart) -> Result<()> {
         let noted = self.note_ended();
-        self.links_are_down(&there.links, &noted);
+        self.links_are_down(&current.links, &noted);
         let ended: Vec<String> = {
             let all = lock(&self.nodes);
             let ended = all.iter().filter(|(_, node)| !node.is_alive());
@@ -68,16 +68,16 @@ impl Vnet {
                 node.remove()?;
             }
         }
-        let living = leftovers::living_namespaces(there.vnet)?;
-        let left = observed(&self.dir, there, &living)?;
+        let living = leftovers::living_namespaces(current.vnet)?;
+        let left = observed(&self.dir, current, &living)?;
         let is_left = |link: &LinkPart| left.links.iter().any(|it| it.number == link.number);
-        let lost = there.links.iter().filter(|link| !is_left(link));
+        let lost = current.links.iter().filter(|link| !is_left(link));
         let lost: Vec<u32> = lost.map(|link| link.number).collect();
-        *there = left;
+        *current = left;
         if !lost.is_empty() {
             lock(&self.second).forget(&lost);
             // The engine must close ports that will be made again with the same names.
-            self.plane.become_graph(self.graph(there)?)?;
+            self.plane.become_graph(self.graph(current)?)?;
         }
         Ok(())
     }

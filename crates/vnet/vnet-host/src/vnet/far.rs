@@ -12,9 +12,9 @@ impl Vnet {
     /// probe has passed yet.
     pub(crate) fn probe_silent(&self, part: &HostPart) {
         if self.flows.have_changed() {
-            let there = lock(&self.part);
+            let current = lock(&self.part);
             let done = self
-                .graph(&there)
+                .graph(&current)
                 .and_then(|it| self.plane.become_graph(it));
             if let Err(error) = done {
                 self.progress

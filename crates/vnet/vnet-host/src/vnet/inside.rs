@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::{Vnet, lock, source_towards};
 use crate::error::{Error, Result};
-use crate::node::{Arrived, Output, Sink, Until};
+use crate::node::{Arrived, CommandLimits, Output, Sink};
 use crate::probe::Asks;
-use carina_vnet::report::ConsoleSaid;
+use carina_vnet::report::ConsoleOutput;
 
 impl Vnet {
     /// Runs a shell command in a node, and returns its output when it has ended.
@@ -28,7 +28,7 @@ impl Vnet {
         &self,
         node: &str,
         command: &str,
-        until: Until<'_>,
+        until: CommandLimits<'_>,
         sink: &mut dyn Sink,
     ) -> Result<i32> {
         self.node(node)?.stream(command, until, sink)
@@ -39,14 +39,14 @@ impl Vnet {
     ///
     /// # Errors
     /// There is no such node.
-    pub(crate) fn console_said(
+    pub(crate) fn console_output(
         &self,
         node: &str,
         since: u64,
         wait: Duration,
-    ) -> Result<ConsoleSaid> {
-        let (next, bytes) = self.node(node)?.console().said_since(since, wait);
-        Ok(ConsoleSaid { next, bytes })
+    ) -> Result<ConsoleOutput> {
+        let (next, bytes) = self.node(node)?.console().output_since(since, wait);
+        Ok(ConsoleOutput { next, bytes })
     }
 
     /// Types text at the console of a node.

@@ -17,9 +17,9 @@ use crate::node::{Arrived, Node};
 impl Vnet {
     /// Makes members leave their DIF if the change gives their node another founder: a new link
     /// joins two DIFs, or the lowest-numbered link of a DIF was removed.
-    pub(super) fn leave_difs(&self, there: &HostPart, part: &HostPart) -> Result<()> {
+    pub(super) fn leave_difs(&self, current: &HostPart, part: &HostPart) -> Result<()> {
         for node in &part.nodes {
-            let before = there.node(&node.name).and_then(|it| it.founder.as_ref());
+            let before = current.node(&node.name).and_then(|it| it.founder.as_ref());
             let leaves =
                 before.is_some() && node.founder.is_some() && before != node.founder.as_ref();
             if !leaves {
@@ -38,7 +38,7 @@ impl Vnet {
         let Some(founder) = &wanted.founder else {
             return Ok(());
         };
-        let running = member::look(&node, &part.name)?;
+        let running = member::member_info(&node, &part.name)?;
         let role = match running {
             Some(member) if member.state == MemberState::Enrolled => member.role,
             // A founder that was made again joins the DIF that it had created.
@@ -70,7 +70,7 @@ impl Vnet {
         for (name, since) in returning {
             let known = self
                 .node(&name)
-                .and_then(|it| member::look(&it, &part.name));
+                .and_then(|it| member::member_info(&it, &part.name));
             let known = known.ok().flatten();
             let is_enrolled = known.is_some_and(|it| it.state == MemberState::Enrolled);
             if !is_enrolled && since.elapsed() < RETURN {
@@ -91,9 +91,9 @@ impl Vnet {
     }
 
     /// Ends the Carina nodes of nodes that no longer have a link with carrier `dif`.
-    pub(super) fn end_members(&self, there: &HostPart, part: &HostPart) -> Result<()> {
+    pub(super) fn end_members(&self, current: &HostPart, part: &HostPart) -> Result<()> {
         for node in part.nodes.iter().filter(|node| node.founder.is_none()) {
-            let had_one = there
+            let had_one = current
                 .node(&node.name)
                 .is_some_and(|it| it.founder.is_some());
             if had_one && let Ok(running) = self.node(&node.name) {
@@ -132,7 +132,7 @@ impl Vnet {
             other.name != but.name
                 && other.founder == but.founder
                 && self.node(&other.name).is_ok_and(|node| {
-                    let member = member::look(&node, &part.name).ok().flatten();
+                    let member = member::member_info(&node, &part.name).ok().flatten();
                     member.is_some_and(|it| it.state == MemberState::Enrolled)
                 })
         })

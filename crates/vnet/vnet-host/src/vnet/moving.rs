@@ -17,7 +17,7 @@ use crate::graph::add_port_app;
 use crate::making::remove_named;
 use crate::names::end_of;
 use crate::node::{Move, Node, forget_move};
-use crate::port_selection::SecondPorts;
+use crate::port_selection::PortSelection;
 use crate::watch::{EchoStream, Echoes};
 use carina_vnet::host_part::LinkEnd;
 use carina_vnet::report::MigrationReport;
@@ -28,8 +28,8 @@ struct Change<'a> {
     part: &'a HostPart,
     wanted: &'a NodePart,
     ends: Vec<LinkEnd>,
-    before: SecondPorts,
-    after: SecondPorts,
+    before: PortSelection,
+    after: PortSelection,
 }
 
 impl Vnet {
@@ -76,7 +76,7 @@ impl Vnet {
             }
         };
         *lock(&self.second) = change.after.clone();
-        let settled = self.settle_move(moving, &change, &node);
+        let settled = self.finish_move(moving, &change, &node);
         let echoes = watch.map(|(from, stream)| (from, stream.end(LAST_ANSWERS)));
         settled?;
         let report = report(name, sent, began.elapsed(), echoes)?;
@@ -103,7 +103,7 @@ impl Vnet {
     }
 
     /// Which link ends use their second port.
-    pub(crate) fn second_ports(&self) -> SecondPorts {
+    pub(crate) fn port_selection(&self) -> PortSelection {
         lock(&self.second).clone()
     }
 
@@ -128,7 +128,7 @@ impl Vnet {
     }
 
     /// The graph with links at the given ports, and with the apps of the ports before and after.
-    fn graph_with(&self, change: &Change<'_>, ports: &SecondPorts) -> Result<Graph> {
+    fn graph_with(&self, change: &Change<'_>, ports: &PortSelection) -> Result<Graph> {
         let mut graph = self.graph_at(change.part, ports)?;
         for all in [&change.before, &change.after] {
             for end in &change.ends {
@@ -138,9 +138,9 @@ impl Vnet {
         Ok(graph)
     }
 
-    fn settle_move(&self, moving: Move<'_>, change: &Change<'_>, node: &Node) -> Result<()> {
+    fn finish_move(&self, moving: Move<'_>, change: &Change<'_>, node: &Node) -> Result<()> {
         let site = self.site(change.part, &change.after);
-        let rejoined = moving.settle(&site, node.console())?;
+        let rejoined = moving.finish(&site, node.console())?;
         self.plane
             .become_graph(self.graph_at(change.part, &change.after)?)?;
         remove_named(change.part, &ports(change, &change.before))?;
@@ -174,14 +174,14 @@ impl Vnet {
                 .node
                 .clone();
             let neighbour = self.node(&from).ok()?;
-            let (own, there) = (interface.peer, interface.address.address());
-            let stream = EchoStream::begin(neighbour.namespace()?, own, there).ok()?;
+            let (own, peer) = (interface.peer, interface.address.address());
+            let stream = EchoStream::begin(neighbour.namespace()?, own, peer).ok()?;
             Some((from, stream))
         })
     }
 }
 
-fn ports(change: &Change<'_>, of: &SecondPorts) -> Vec<String> {
+fn ports(change: &Change<'_>, of: &PortSelection) -> Vec<String> {
     change.ends.iter().map(|end| of.port(*end)).collect()
 }
 

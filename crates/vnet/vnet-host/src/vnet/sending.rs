@@ -38,8 +38,8 @@ impl Vnet {
             Ok(Ending::Away) => return self.progress.tell(format!("node {name} was sent")),
             Ok(Ending::Here(error)) | Err(error) => error,
         };
-        let stays = stay(&self.dir, name);
-        self.progress.tell(match stays {
+        let stayed = stay(&self.dir, name);
+        self.progress.tell(match stayed {
             Ok(()) => format!("node {name} stays where it was: {error}"),
             Err(other) => format!("node {name} is not sent: {error}; {other}"),
         });
@@ -77,11 +77,11 @@ impl Vnet {
             Duration::from_millis(order.limit_ms),
             &what(),
         )?;
-        let stood_us = u64::try_from(stood.as_micros()).unwrap_or(u64::MAX);
+        let paused_us = u64::try_from(stood.as_micros()).unwrap_or(u64::MAX);
         // From here on the destination may have the complete node, whatever fails.
-        let said = guest_wire::write(wire, &Sent { stood_us });
+        let sent = guest_wire::write(wire, &Sent { paused_us });
         Ok(
-            match said.attempt(what()).and_then(|()| answer(wire, &order.to)) {
+            match sent.attempt(what()).and_then(|()| answer(wire, &order.to)) {
                 Err(error @ Error::Peer { .. }) => Ending::Here(error),
                 Ok(()) | Err(_) => Ending::Away,
             },

@@ -43,7 +43,7 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-type Of = State<Arc<Shared>>;
+type AgentState = State<Arc<Shared>>;
 
 impl Service {
     /// Begins to record the histories of an agent's networks.
@@ -146,7 +146,7 @@ impl Shared {
     }
 }
 
-async fn about(State(shared): Of) -> Response {
+async fn about(State(shared): AgentState) -> Response {
     answer(move || {
         Ok(About {
             role: "agent",
@@ -167,16 +167,19 @@ async fn about(State(shared): Of) -> Response {
     .await
 }
 
-async fn substrate(State(shared): Of) -> Response {
+async fn substrate(State(shared): AgentState) -> Response {
     answer(move || Ok(Substrate::of(&shared.agent)?)).await
 }
 
-async fn document(State(shared): Of, Path((name, form)): Path<(String, String)>) -> Response {
+async fn document(
+    State(shared): AgentState,
+    Path((name, form)): Path<(String, String)>,
+) -> Response {
     written(shared.agent.document(&name).map_err(ErrorBody::from), &form)
 }
 
 async fn history(
-    State(shared): Of,
+    State(shared): AgentState,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
@@ -192,11 +195,15 @@ async fn history(
     .await
 }
 
-async fn moment(State(shared): Of, Path((name, at_ms)): Path<(String, u64)>) -> Response {
+async fn moment(State(shared): AgentState, Path((name, at_ms)): Path<(String, u64)>) -> Response {
     answer(move || shared.moment(&name, at_ms)).await
 }
 
-async fn begin_capture(State(shared): Of, Path(name): Path<String>, body: Bytes) -> Response {
+async fn begin_capture(
+    State(shared): AgentState,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Response {
     answer(move || {
         let bad = |what: String| ErrorBody::new(ErrorCode::BadRequest, what);
         let wanted: CaptureWanted = json_in(&body)?;

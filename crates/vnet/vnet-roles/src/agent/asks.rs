@@ -11,7 +11,7 @@ use super::Hosting;
 use crate::calling::connection::{CallError, Callee, Connection, Request};
 use crate::inside::request_queue::Reply;
 use crate::inside::tenants::Places;
-use crate::inside::{Ask, Wanted};
+use crate::inside::{Ask, NetworkRequest};
 use crate::log::Log;
 use crate::serving::messages::BODY_MAX;
 use crate::wire::Ender;
@@ -132,7 +132,7 @@ impl Shared {
     }
 
     /// Carries out a request on a thread of its own.
-    fn begin(self: &Arc<Shared>, number: u64, wanted: Wanted, host: &Arc<impl Hosting>) {
+    fn begin(self: &Arc<Shared>, number: u64, wanted: NetworkRequest, host: &Arc<impl Hosting>) {
         let places = match wanted.ask {
             Ask::EndExec { .. } => &self.ends,
             _ => &self.works,
@@ -186,11 +186,11 @@ impl Shared {
         // answer only once.
         for connection in [kept.take().map(Ok), None] {
             let connection = connection.unwrap_or_else(|| self.callee.connect());
-            let said = connection.and_then(|mut it| {
+            let sent = connection.and_then(|mut it| {
                 self.callee.request(&mut it, &request)?;
                 Ok(it)
             });
-            match said {
+            match sent {
                 Ok(connection) => {
                     *kept = Some(connection);
                     return;

@@ -149,9 +149,9 @@ impl Callee {
     /// Allocates a flow from the caller's own name to the party's name.
     fn flow(&self, dif: &DifName, node: &Path) -> io::Result<Wire> {
         let own = name(&self.tls.party().domain()).map_err(io::Error::other)?;
-        let there = name(&self.party.domain()).map_err(io::Error::other)?;
+        let callee = name(&self.party.domain()).map_err(io::Error::other)?;
         let node = Node::connect_within(node, CONNECT).map_err(io::Error::other)?;
-        let flow = node.allocate_socket(&own, &there, Some(dif), &FlowSpec::reliable());
+        let flow = node.allocate_socket(&own, &callee, Some(dif), &FlowSpec::reliable());
         let socket = flow.map_err(io::Error::other)?.socket;
         Ok(Wire::of_flow(UnixStream::from(socket)))
     }

@@ -156,13 +156,13 @@ impl Shared {
             if messages.is_empty() {
                 continue;
             }
-            let mut said = self.say_over(&mut connection, &messages);
-            if let Err(CallError::Broken { .. }) = said {
+            let mut outcome = self.say_over(&mut connection, &messages);
+            if let Err(CallError::Broken { .. }) = outcome {
                 // The connection may have been idle for too long. A message that is sent twice is
                 // answered the same way.
-                said = self.say_over(&mut connection, &messages);
+                outcome = self.say_over(&mut connection, &messages);
             }
-            match said {
+            match outcome {
                 Ok(()) => {}
                 Err(CallError::Refused(refusal)) => {
                     let callee = &self.callee.party;
@@ -181,7 +181,7 @@ impl Shared {
     /// Ends the connections if the party's certificate is revoked or has expired. Returns the
     /// number of the current revocation list.
     fn follow_lists(&self, seen: u64, checked: &mut Instant) -> u64 {
-        let lists = match self.callee.tls.look() {
+        let lists = match self.callee.tls.reload_if_changed() {
             Ok(lists) => lists,
             Err(error) => {
                 self.log
@@ -218,11 +218,11 @@ impl Shared {
             body: &body,
             wait: Duration::ZERO,
         };
-        let said = self.callee.request(&mut current, &request);
-        if matches!(said, Ok(_) | Err(CallError::Refused(_))) {
+        let outcome = self.callee.request(&mut current, &request);
+        if matches!(outcome, Ok(_) | Err(CallError::Refused(_))) {
             *connection = Some(current);
         }
-        said.map(drop)
+        outcome.map(drop)
     }
 
     /// Connects, and replaces the earlier connection for the same purpose.

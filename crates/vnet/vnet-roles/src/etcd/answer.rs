@@ -58,7 +58,7 @@ pub(super) struct Leased {
 
 /// The answer to the renewal of a lease.
 #[derive(Debug, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct LeaseRenewal {
     pub(super) result: KeptResult,
 }
 
@@ -133,7 +133,7 @@ impl From<Refusal> for StoreError {
             StoreError::TooLarge {
                 what: "a transaction",
                 size: 0,
-                most: super::REQUEST_MAX,
+                max: super::REQUEST_MAX,
             }
         } else {
             StoreError::Unavailable(refusal.to_string())
@@ -173,8 +173,8 @@ mod tests {
         );
         assert_eq!(entries[0].lease, Some(LeaseId(7587)));
         assert_eq!((&*entries[1].value, entries[1].lease), (&[0, 1][..], None));
-        let kept: Kept = serde_json::from_str(r#"{"result":{"ID":"5"}}"#).unwrap();
-        assert_eq!(kept.result.ttl, 0);
+        let renewal: LeaseRenewal = serde_json::from_str(r#"{"result":{"ID":"5"}}"#).unwrap();
+        assert_eq!(renewal.result.ttl, 0);
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub enum Answer {
         lines: Vec<ExecLine>,
     },
     /// Output of a node's console since the position that the request names.
-    Said {
+    #[serde(rename = "said")]
+    ConsoleOutput {
         /// Number of bytes in this session so far; the position of the next request.
         next: u64,
         /// The output after the position of the request.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use carina_api::{ErrorBody, ErrorCode};
 
-use super::{Answer, Wanted};
+use super::{Answer, NetworkRequest};
 use crate::calling::connection::{CallError, Callee, Request};
 use crate::identity::{Identity, Role};
 use crate::log::Log;
@@ -23,7 +23,7 @@ pub struct Below {
 
 /// One request of a caller that counts as in progress. It no longer counts when this is dropped.
 #[derive(Debug)]
-pub struct OnWay(#[expect(dead_code, reason = "it is there for its end")] Share<Identity>);
+pub struct PendingRequest(#[expect(dead_code, reason = "it is there for its end")] Share<Identity>);
 
 impl Below {
     /// Forwards to these parties, each with the ways to call its processes. `log` gets what fails.
@@ -47,12 +47,12 @@ impl Below {
         &self,
         caller: &Identity,
         parties: Vec<String>,
-        wanted: Wanted,
+        wanted: NetworkRequest,
     ) -> Result<Answer, ErrorBody> {
         let below = self.clone();
-        let on_way = begin(&self.asks, caller)?;
+        let pending = begin(&self.asks, caller)?;
         let asked = tokio::task::spawn_blocking(move || {
-            let _on_way = on_way;
+            let _pending = pending;
             below.ask_and_wait(&parties, &wanted)
         });
         asked.await.unwrap_or_else(|_| {
@@ -66,15 +66,19 @@ impl Below {
     ///
     /// # Errors
     /// Too many requests of the caller are in progress.
-    pub fn place(&self, caller: &Identity) -> Result<OnWay, ErrorBody> {
-        begin(&self.asks, caller).map(OnWay)
+    pub fn place(&self, caller: &Identity) -> Result<PendingRequest, ErrorBody> {
+        begin(&self.asks, caller).map(PendingRequest)
     }
 
     /// Like [`Below::ask`], for a thread that may block.
     ///
     /// # Errors
     /// Those of [`Below::ask`].
-    pub fn ask_and_wait(&self, parties: &[String], wanted: &Wanted) -> Result<Answer, ErrorBody> {
+    pub fn ask_and_wait(
+        &self,
+        parties: &[String],
+        wanted: &NetworkRequest,
+    ) -> Result<Answer, ErrorBody> {
         let answers = std::thread::scope(|scope| {
             let asks = parties
                 .iter()
@@ -90,7 +94,7 @@ impl Below {
         together(answers, wanted)
     }
 
-    fn ask_one(&self, party: &str, wanted: &Wanted) -> Result<Answer, ErrorBody> {
+    fn ask_one(&self, party: &str, wanted: &NetworkRequest) -> Result<Answer, ErrorBody> {
         let body = serde_json::to_string(wanted).expect("asks have no keys but texts and numbers");
         let request = Request {
             method: "POST",
@@ -127,13 +131,13 @@ impl Below {
 /// # Errors
 /// Too many requests of the caller are in progress.
 fn begin(asks: &Arc<Shares<Identity>>, caller: &Identity) -> Result<Share<Identity>, ErrorBody> {
-    let most = match caller.role {
+    let limit = match caller.role {
         Role::Delegate => OF_DELEGATE_MAX,
         _ => OF_CALLER_MAX,
     };
-    asks.take(caller, most).map_err(|has| {
+    asks.take(caller, limit).map_err(|has| {
         let what = format!(
-            "{has} requests of {caller} are not answered yet, and the limit is {most}: wait for \
+            "{has} requests of {caller} are not answered yet, and the limit is {limit}: wait for \
              one of them, or give commands a shorter time limit"
         );
         ErrorBody::new(ErrorCode::LimitReached, what)
@@ -146,7 +150,7 @@ fn begin(asks: &Arc<Shares<Identity>>, caller: &Identity) -> Result<Share<Identi
 /// There is no answer; the error is the first refusal.
 pub fn together(
     answers: Vec<Result<Answer, ErrorBody>>,
-    wanted: &Wanted,
+    wanted: &NetworkRequest,
 ) -> Result<Answer, ErrorBody> {
     let (mut all, mut refused): (Option<Answer>, Option<ErrorBody>) = (None, None);
     for answer in answers {
@@ -163,7 +167,7 @@ pub fn together(
 }
 
 /// The refusal of a request for which no party exists that could answer it.
-pub fn nothing(wanted: &Wanted) -> ErrorBody {
+pub fn nothing(wanted: &NetworkRequest) -> ErrorBody {
     match wanted.ask.node() {
         Some(node) => no_node(node),
         None => ErrorBody::new(ErrorCode::NotFound, "the network is not created yet"),
@@ -195,15 +199,15 @@ mod tests {
     fn delegate_who_asks_too_much_waits_and_keeps_no_other_out() {
         let asks = Arc::<Shares<Identity>>::default();
         let [bob, eve] = ["bob", "eve"].map(|name| Identity::new(Role::Delegate, name).unwrap());
-        let mut on_way: Vec<Share<Identity>> = (0..OF_DELEGATE_MAX)
+        let mut pending: Vec<Share<Identity>> = (0..OF_DELEGATE_MAX)
             .map(|_| begin(&asks, &bob).unwrap())
             .collect();
         let refusal = begin(&asks, &bob).unwrap_err();
         assert_eq!(refusal.code, ErrorCode::LimitReached);
         begin(&asks, &eve).unwrap();
-        on_way.pop();
-        on_way.push(begin(&asks, &bob).unwrap());
-        drop(on_way);
+        pending.pop();
+        pending.push(begin(&asks, &bob).unwrap());
+        drop(pending);
         assert!(asks.is_empty());
     }
 }

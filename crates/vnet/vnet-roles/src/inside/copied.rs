@@ -61,8 +61,8 @@ impl Copied {
 
     /// The request that stops the capture. What was captured so far can still be fetched.
     #[must_use]
-    pub fn enough(&self) -> Ask {
-        Ask::Enough {
+    pub fn stop_capture(&self) -> Ask {
+        Ask::StopCapture {
             node: self.node.clone(),
             session: self.session,
         }

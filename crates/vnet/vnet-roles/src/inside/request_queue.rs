@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::{Answer, Wanted};
+use super::{Answer, NetworkRequest};
 
 /// An agent's reply. Its text contains no host name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub enum Reply {
 
 /// The requests at a PIP that wait for the agents of its hosts, and those who wait for the answers.
 #[derive(Debug, Default)]
-pub struct Desk {
+pub struct RequestQueue {
     state: Mutex<State>,
     came: Notify,
 }
@@ -32,29 +32,29 @@ pub struct Desk {
 struct State {
     next: u64,
     /// Requests that have not been fetched yet, by host.
-    waiting: BTreeMap<String, VecDeque<(u64, Wanted)>>,
+    waiting: BTreeMap<String, VecDeque<(u64, NetworkRequest)>>,
     /// Requests without an answer, by number: the host, and the caller that waits.
     asked: BTreeMap<u64, (String, oneshot::Sender<Reply>)>,
     /// When each host last fetched requests.
     fetched: BTreeMap<String, Instant>,
 }
 
-impl Desk {
+impl RequestQueue {
     /// Queues a request until the agent of a host fetches it, and waits for the agent's answer.
     ///
     /// # Errors
     /// The agent has not fetched requests recently, too many requests wait for it, it refuses, or
     /// it does not answer in time.
-    pub async fn ask(&self, host: &str, wanted: Wanted) -> Result<Answer, ErrorBody> {
+    pub async fn ask(&self, host: &str, wanted: NetworkRequest) -> Result<Answer, ErrorBody> {
         let limit = wanted.ask.limit();
         let (reply, replied) = oneshot::channel();
         let number = {
             let mut state = self.lock();
-            let is_there = state
+            let is_fetching = state
                 .fetched
                 .get(host)
                 .is_some_and(|at| at.elapsed() < ABSENT);
-            if !is_there {
+            if !is_fetching {
                 let what = "the node's host does not answer";
                 return Err(ErrorBody::new(ErrorCode::TimedOut, what));
             }
@@ -80,7 +80,10 @@ impl Desk {
             number
         };
         // If the caller stops waiting, the request is dropped, unless it was fetched already.
-        let _asked = Asked { desk: self, number };
+        let _asked = Asked {
+            queue: self,
+            number,
+        };
         self.came.notify_waiters();
         match tokio::time::timeout(limit, replied).await {
             Ok(Ok(Reply::Answer(answer))) => Ok(answer),
@@ -94,7 +97,7 @@ impl Desk {
 
     /// Returns the requests that wait for a host's agent, each with its number, as soon as there
     /// are any; an empty list after `wait` without any.
-    pub async fn fetch(&self, host: &str, wait: Duration) -> Vec<(u64, Wanted)> {
+    pub async fn fetch(&self, host: &str, wait: Duration) -> Vec<(u64, NetworkRequest)> {
         let deadline = Instant::now() + wait;
         loop {
             let came = self.came.notified();
@@ -139,13 +142,13 @@ impl Desk {
 
 /// A request for which a caller waits. Dropping it removes the request.
 struct Asked<'a> {
-    desk: &'a Desk,
+    queue: &'a RequestQueue,
     number: u64,
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let mut state = self.desk.lock();
+        let mut state = self.queue.lock();
         state.asked.remove(&self.number);
         for waiting in state.waiting.values_mut() {
             waiting.retain(|(number, _)| *number != self.number);
@@ -169,8 +172,8 @@ mod tests {
     use super::*;
     use crate::inside::Ask;
 
-    fn wanted() -> Wanted {
-        Wanted {
+    fn wanted() -> NetworkRequest {
+        NetworkRequest {
             vnet: VnetId::new(1),
             ask: Ask::Look {},
             who: Vec::new(),
@@ -186,53 +189,53 @@ mod tests {
     #[test]
     fn host_answers_what_it_was_asked_and_nothing_else() {
         run(async {
-            let desk = Arc::new(Desk::default());
-            let absent = desk.ask("h1", wanted()).await.unwrap_err();
+            let queue = Arc::new(RequestQueue::default());
+            let absent = queue.ask("h1", wanted()).await.unwrap_err();
             assert!(absent.message.contains("does not answer"), "{absent}");
-            assert!(desk.fetch("h1", Duration::ZERO).await.is_empty());
+            assert!(queue.fetch("h1", Duration::ZERO).await.is_empty());
             let asks = tokio::spawn({
-                let desk = Arc::clone(&desk);
-                async move { desk.ask("h1", wanted()).await }
+                let queue = Arc::clone(&queue);
+                async move { queue.ask("h1", wanted()).await }
             });
-            let fetched = desk.fetch("h1", Duration::from_secs(5)).await;
+            let fetched = queue.fetch("h1", Duration::from_secs(5)).await;
             let [(number, ask)] = &fetched[..] else {
                 panic!("{fetched:?}");
             };
             assert_eq!(*ask, wanted());
-            desk.answer("h2", *number, Reply::Answer(Answer::Echo { rtt_ns: 1 }));
-            desk.answer("h1", *number + 1, Reply::Answer(Answer::Echo { rtt_ns: 2 }));
-            desk.answer("h1", *number, Reply::Answer(Answer::Done {}));
+            queue.answer("h2", *number, Reply::Answer(Answer::Echo { rtt_ns: 1 }));
+            queue.answer("h1", *number + 1, Reply::Answer(Answer::Echo { rtt_ns: 2 }));
+            queue.answer("h1", *number, Reply::Answer(Answer::Done {}));
             assert_eq!(asks.await.unwrap().unwrap(), Answer::Done {});
-            assert!(desk.lock().asked.is_empty());
+            assert!(queue.lock().asked.is_empty());
         });
     }
 
     #[test]
     fn vnp_that_asks_too_much_keeps_no_other_out() {
         run(async {
-            let desk = Arc::new(Desk::default());
-            desk.fetch("h1", Duration::ZERO).await;
-            let of = |vnp: &str| Wanted {
+            let queue = Arc::new(RequestQueue::default());
+            queue.fetch("h1", Duration::ZERO).await;
+            let of = |vnp: &str| NetworkRequest {
                 who: vec!["vno acme".to_owned(), vnp.to_owned()],
                 ..wanted()
             };
             let begin = |vnp: &str| {
-                let (desk, wanted) = (Arc::clone(&desk), of(vnp));
-                tokio::spawn(async move { desk.ask("h1", wanted).await })
+                let (queue, wanted) = (Arc::clone(&queue), of(vnp));
+                tokio::spawn(async move { queue.ask("h1", wanted).await })
             };
             let asks: Vec<_> = (0..OF_ONE_MAX).map(|_| begin("vnp a")).collect();
-            while desk.lock().asked.len() < OF_ONE_MAX {
+            while queue.lock().asked.len() < OF_ONE_MAX {
                 tokio::task::yield_now().await;
             }
-            let refusal = desk.ask("h1", of("vnp a")).await.unwrap_err();
+            let refusal = queue.ask("h1", of("vnp a")).await.unwrap_err();
             assert_eq!(refusal.code, ErrorCode::LimitReached);
             assert!(refusal.message.starts_with("32 requests"), "{refusal}");
             let other = begin("vnp b");
-            while desk.lock().asked.len() == OF_ONE_MAX {
+            while queue.lock().asked.len() == OF_ONE_MAX {
                 tokio::task::yield_now().await;
             }
-            for (number, _) in desk.fetch("h1", Duration::ZERO).await {
-                desk.answer("h1", number, Reply::Answer(Answer::Done {}));
+            for (number, _) in queue.fetch("h1", Duration::ZERO).await {
+                queue.answer("h1", number, Reply::Answer(Answer::Done {}));
             }
             for ask in asks.into_iter().chain([other]) {
                 assert_eq!(ask.await.unwrap().unwrap(), Answer::Done {});
@@ -243,12 +246,12 @@ mod tests {
     #[test]
     fn ask_that_no_one_waits_for_is_not_carried_out() {
         run(async {
-            let desk = Desk::default();
-            desk.fetch("h1", Duration::ZERO).await;
-            let asks = desk.ask("h1", wanted());
+            let queue = RequestQueue::default();
+            queue.fetch("h1", Duration::ZERO).await;
+            let asks = queue.ask("h1", wanted());
             let late = tokio::time::timeout(Duration::from_millis(20), asks).await;
             assert!(late.is_err());
-            assert!(desk.lock().waiting["h1"].is_empty() && desk.lock().asked.is_empty());
+            assert!(queue.lock().waiting["h1"].is_empty() && queue.lock().asked.is_empty());
         });
     }
 }

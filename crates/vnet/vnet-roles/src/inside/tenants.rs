@@ -8,9 +8,9 @@ use crate::shares::{Share, Shares};
 /// A party already has as many of something as it may have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{whose} {} {has} {what} at the node's host, and may have {most} at a time (all users \
+    "{whose} {} {has} {what} at the node's host, and may have {max} at a time (all users \
      together: {all}): end one of them first",
-    if *most == *all { "have" } else { "has" }
+    if *max == *all { "have" } else { "has" }
 )]
 pub struct Full {
     /// The kind of things, in the plural.
@@ -20,7 +20,7 @@ pub struct Full {
     /// Number of things that the party has now.
     has: usize,
     /// Largest number that the party may have.
-    most: usize,
+    max: usize,
     /// Largest number that all parties together may have.
     all: usize,
 }
@@ -30,7 +30,7 @@ pub struct Full {
 pub struct Places {
     /// The kind of work that takes a place, in the plural.
     what: &'static str,
-    most: usize,
+    max: usize,
     taken: Arc<Shares<Vec<String>>>,
 }
 
@@ -42,12 +42,12 @@ pub struct Place {
 }
 
 impl Places {
-    /// Creates `most` free places; `what` names the kind of work in refusals.
+    /// Creates `max` free places; `what` names the kind of work in refusals.
     #[must_use]
-    pub fn new(what: &'static str, most: usize) -> Places {
+    pub fn new(what: &'static str, max: usize) -> Places {
         Places {
             what,
-            most,
+            max,
             taken: Arc::default(),
         }
     }
@@ -64,16 +64,16 @@ impl Places {
         // The limit of the first party is checked first, because its text helps most.
         for from in 0..=who.len() {
             let party = &who[from..];
-            let (whose, most) = self.limit(party);
-            match self.taken.take(&party.to_vec(), most) {
+            let (whose, max) = self.limit(party);
+            match self.taken.take(&party.to_vec(), max) {
                 Ok(share) => shares.push(share),
                 Err(has) => {
                     return Err(Full {
                         what: self.what,
                         whose,
                         has,
-                        most,
-                        all: self.most,
+                        max,
+                        all: self.max,
                     });
                 }
             }
@@ -83,9 +83,9 @@ impl Places {
 
     /// A phrase for the party at the start of the chain, and the party's limit.
     fn limit(&self, party: &[String]) -> (&'static str, usize) {
-        let part = |of: usize| (self.most / of).max(1);
+        let part = |of: usize| (self.max / of).max(1);
         match party {
-            [] => ("all together", self.most),
+            [] => ("all together", self.max),
             [_] => ("the provider's customer that asks", part(2)),
             [_, _] => ("the VNO that asks", part(4)),
             [first, ..] if first.starts_with("delegate ") => ("the delegate who asks", part(8)),

@@ -86,9 +86,9 @@ fn ping(
 ) -> Result<(bool, String), String> {
     let address = address_of(look, to, None).ok_or_else(|| format!("{to} has no interface"))?;
     let rtt_ns = echo(from, address, ask)?;
-    let most = test.rtt_max.map(|span| span.duration().as_nanos());
+    let rtt_max = test.rtt_max.map(|span| span.duration().as_nanos());
     let seen = format!("{:.3} ms", rtt_ns as f64 / 1e6);
-    Ok((most.is_none_or(|most| rtt_ns <= most), seen))
+    Ok((rtt_max.is_none_or(|rtt_max| rtt_ns <= rtt_max), seen))
 }
 
 fn throughput(

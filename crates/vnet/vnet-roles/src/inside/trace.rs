@@ -6,7 +6,7 @@ use std::time::Duration;
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::VnetId;
-use carina_vnet::trace::{ECHO, ECHOES_MAX, Together, Way, WayQuery};
+use carina_vnet::trace::{ECHO, ECHOES_MAX, Together, Trace, TraceQuery};
 
 use super::network_report::whole;
 use super::test::Asking;
@@ -20,10 +20,10 @@ use super::{Answer, Ask, Look};
 pub fn run(
     (vnet, document): (VnetId, &Document),
     look: &Look,
-    query: &WayQuery,
+    query: &TraceQuery,
     session: u64,
     ask: &Asking<'_>,
-) -> Result<Way, ErrorBody> {
+) -> Result<Trace, ErrorBody> {
     if !(1..=ECHOES_MAX).contains(&query.echoes) {
         let what = format!("{} echos: must be 1 to {ECHOES_MAX}", query.echoes);
         return Err(ErrorBody::new(ErrorCode::BadRequest, what));
@@ -61,7 +61,7 @@ pub fn run(
         }
     }
     match ask(Ask::Found { session })? {
-        Answer::Found(seen) => Ok(together.way(query, &rtts, &seen)),
+        Answer::Found(seen) => Ok(together.trace(query, &rtts, &seen)),
         _ => {
             let what = "something else was answered";
             Err(ErrorBody::new(ErrorCode::Internal, what))

@@ -18,7 +18,7 @@ use super::{KeyDir, KeyError, certificates, content};
 use crate::identity::Identity;
 
 /// What a party needs for calling and being called. It follows changes of the revocation list
-/// ([`Tls::look`]).
+/// ([`Tls::reload_if_changed`]).
 #[derive(Clone, Debug)]
 pub struct Tls {
     party: Identity,
@@ -123,7 +123,7 @@ impl Tls {
     /// # Errors
     /// The new list cannot be read, or is not of this authority; then the previous one stays in
     /// effect. The error is reported once per list.
-    pub fn look(&self) -> Result<u64, KeyError> {
+    pub fn reload_if_changed(&self) -> Result<u64, KeyError> {
         let mut current = self.lock();
         if current.looked_at.elapsed() < LOOK {
             return Ok(current.lists);

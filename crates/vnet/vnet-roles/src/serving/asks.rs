@@ -16,13 +16,13 @@ use tokio::task::JoinSet;
 
 use super::entrance::Caller;
 use super::messages::{body_of, read};
-use super::pip_handlers::PipAsks;
+use super::pip_handlers::PipHandlers;
 use super::{drains, moves};
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::{Below, together};
 use crate::inside::request_queue::Reply;
-use crate::inside::{Answer, Ask, Wanted};
+use crate::inside::{Answer, Ask, NetworkRequest};
 use crate::machine::{no_right, of_another};
 
 /// What the HTTP handlers of a VNP share. They take requests about nodes from VNOs, and forward
@@ -54,7 +54,7 @@ pub fn vnp_router<S: Store + Send + 'static>(asks: VnpAsks<S>) -> Router {
 }
 
 /// The routes of a PIP for requests about nodes, for moves of nodes, and for draining hosts.
-pub fn pip_router<S: Store + Send + 'static>(asks: PipAsks<S>) -> Router {
+pub fn pip_router<S: Store + Send + 'static>(asks: PipHandlers<S>) -> Router {
     Router::new()
         .route("/v1/asks", get(fetch::<S>).post(ask_pip::<S>))
         .route("/v1/answers", post(answer::<S>))
@@ -96,7 +96,7 @@ async fn ask_vnp<S: Store + Send + 'static>(
 }
 
 async fn ask_pip<S: Store + Send + 'static>(
-    State(asks): State<PipAsks<S>>,
+    State(asks): State<PipHandlers<S>>,
     from: Called,
     body: Body,
 ) -> Response {
@@ -114,8 +114,8 @@ async fn ask_pip<S: Store + Send + 'static>(
         });
         let mut asked = JoinSet::new();
         for host in hosts.await?? {
-            let (desk, wanted) = (Arc::clone(&asks.desk), wanted.clone());
-            asked.spawn(async move { desk.ask(&host, wanted).await });
+            let (queue, wanted) = (Arc::clone(&asks.queue), wanted.clone());
+            asked.spawn(async move { queue.ask(&host, wanted).await });
         }
         together(asked.join_all().await, &wanted)
     };
@@ -123,20 +123,20 @@ async fn ask_pip<S: Store + Send + 'static>(
 }
 
 async fn fetch<S: Store + Send + 'static>(
-    State(asks): State<PipAsks<S>>,
+    State(asks): State<PipHandlers<S>>,
     from: Called,
     RawQuery(query): RawQuery,
 ) -> Response {
     let fetched = async {
         let host = host_of(&asks, from).await?;
         let (_, wait) = event_query(query.as_deref().unwrap_or_default())?;
-        Ok::<_, ErrorBody>(asks.desk.fetch(&host, wait).await)
+        Ok::<_, ErrorBody>(asks.queue.fetch(&host, wait).await)
     };
     answered(fetched.await)
 }
 
 async fn answer<S: Store + Send + 'static>(
-    State(asks): State<PipAsks<S>>,
+    State(asks): State<PipHandlers<S>>,
     from: Called,
     body: Body,
 ) -> Response {
@@ -144,7 +144,7 @@ async fn answer<S: Store + Send + 'static>(
         let host = host_of(&asks, from).await?;
         let replies: Vec<(u64, Reply)> = read(&body_of(body).await?)?;
         for (number, reply) in replies {
-            asks.desk.answer(&host, number, reply);
+            asks.queue.answer(&host, number, reply);
         }
         Ok::<_, ErrorBody>(())
     };
@@ -153,7 +153,7 @@ async fn answer<S: Store + Send + 'static>(
 
 /// The host whose agent calls.
 async fn host_of<S: Store + Send + 'static>(
-    asks: &PipAsks<S>,
+    asks: &PipHandlers<S>,
     ConnectInfo(Caller(caller)): Called,
 ) -> Result<String, ErrorBody> {
     if caller.role != Role::Agent {
@@ -176,11 +176,11 @@ async fn wanted_of(
     callee: Role,
     may: Role,
     body: Body,
-) -> Result<(Identity, Wanted), ErrorBody> {
+) -> Result<(Identity, NetworkRequest), ErrorBody> {
     if caller.role != may {
         return Err(no_right(callee, &caller, &[may]));
     }
-    let mut wanted: Wanted = read(&body_of(body).await?)?;
+    let mut wanted: NetworkRequest = read(&body_of(body).await?)?;
     if matches!(wanted.ask, Ask::WatchEchoes { .. } | Ask::EndEchoes { .. }) {
         let what = "only a PIP may send this request to its hosts";
         return Err(ErrorBody::new(ErrorCode::AccessDenied, what));

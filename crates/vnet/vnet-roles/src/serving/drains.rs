@@ -19,7 +19,7 @@ use super::entrance::Caller;
 use super::messages::body_of;
 use super::messages::read;
 use super::moves::{MoveRequest, check_operator, moved, refusal};
-use super::pip_handlers::PipAsks;
+use super::pip_handlers::PipHandlers;
 
 /// A request to drain a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub struct StayedNode {
 /// Drains a host, and answers when that is complete. If the caller stops waiting, the current move
 /// is completed and the host stays drained; a repeated request moves the remaining nodes.
 pub(super) async fn drain<S: Store + Send + 'static>(
-    State(asks): State<PipAsks<S>>,
+    State(asks): State<PipHandlers<S>>,
     ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
     Path(host): Path<String>,
     body: Body,
@@ -87,7 +87,7 @@ pub(super) async fn drain<S: Store + Send + 'static>(
 
 /// Ends the draining of a host.
 pub(super) async fn undrain<S: Store + Send + 'static>(
-    State(asks): State<PipAsks<S>>,
+    State(asks): State<PipHandlers<S>>,
     ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
     Path(host): Path<String>,
 ) -> Response {
@@ -103,7 +103,7 @@ pub(super) async fn undrain<S: Store + Send + 'static>(
 }
 
 async fn drained<S: Store + Send + 'static>(
-    asks: &PipAsks<S>,
+    asks: &PipHandlers<S>,
     host: &str,
     deadline: Instant,
     who: Vec<String>,
@@ -212,7 +212,7 @@ impl std::fmt::Display for DrainReport {
 }
 
 async fn set_drained<S: Store + Send + 'static>(
-    asks: &PipAsks<S>,
+    asks: &PipHandlers<S>,
     host: &str,
     is_drained: bool,
 ) -> Result<bool, ErrorBody> {
@@ -224,7 +224,7 @@ async fn set_drained<S: Store + Send + 'static>(
 }
 
 async fn nodes_away<S: Store + Send + 'static>(
-    asks: &PipAsks<S>,
+    asks: &PipHandlers<S>,
     host: &str,
 ) -> Result<Vec<NodeAway>, ErrorBody> {
     let host = host.to_owned();

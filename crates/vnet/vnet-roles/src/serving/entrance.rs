@@ -141,7 +141,7 @@ async fn look_after(places: Arc<Places>, tls: Tls, log: Log) {
     loop {
         tokio::time::sleep(LOOK).await;
         rounds = rounds.wrapping_add(1);
-        let lists = tls.look().unwrap_or_else(|error| {
+        let lists = tls.reload_if_changed().unwrap_or_else(|error| {
             log.say(format_args!("{error}; the previous list stays in force"));
             seen
         });

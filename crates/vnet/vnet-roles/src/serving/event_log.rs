@@ -8,12 +8,12 @@ use carina_vnet::progress::Event;
 /// others; those of one delegate are limited further.
 #[derive(Debug, Default)]
 pub struct EventLog {
-    events: VecDeque<Kept>,
+    events: VecDeque<LoggedEvent>,
     last: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct LoggedEvent {
     event: Event,
     /// The delegate who has caused the event, if one has.
     by: Option<String>,
@@ -27,9 +27,9 @@ impl EventLog {
 
     /// Adds an event that a delegate has caused.
     pub fn add_of(&mut self, delegate: &str, at_ms: u64, what: String) {
-        let is_own = |kept: &Kept| kept.by.as_deref() == Some(delegate);
+        let is_own = |logged: &LoggedEvent| logged.by.as_deref() == Some(delegate);
         self.leave_room(OF_DELEGATE_MAX, is_own);
-        self.leave_room(OF_DELEGATES_MAX, |kept| kept.by.is_some());
+        self.leave_room(OF_DELEGATES_MAX, |logged| logged.by.is_some());
         self.keep(at_ms, what, Some(delegate.to_owned()));
     }
 
@@ -43,14 +43,14 @@ impl EventLog {
             at_ms,
             what,
         };
-        self.events.push_back(Kept { event, by });
+        self.events.push_back(LoggedEvent { event, by });
         let excess = self.events.len().saturating_sub(EVENTS_MAX);
         self.events.drain(..excess);
     }
 
     /// If there are `most` events of a kind, removes the oldest one.
-    fn leave_room(&mut self, most: usize, is_one: impl Fn(&Kept) -> bool) {
-        if self.events.iter().filter(|kept| is_one(kept)).count() >= most
+    fn leave_room(&mut self, count_max: usize, is_one: impl Fn(&LoggedEvent) -> bool) {
+        if self.events.iter().filter(|logged| is_one(logged)).count() >= count_max
             && let Some(oldest) = self.events.iter().position(is_one)
         {
             self.events.remove(oldest);

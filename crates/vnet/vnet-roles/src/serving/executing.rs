@@ -19,14 +19,14 @@ use carina_vnet_web::streamed::{LineSink, streamed};
 
 use crate::identity::Identity;
 use crate::inside::below::Below;
-use crate::inside::{Answer, Ask, WATCH_MS_MAX, Wanted};
+use crate::inside::{Answer, Ask, NetworkRequest, WATCH_MS_MAX};
 
 /// Lets a command end when the caller who waits for it has gone.
 #[derive(Clone)]
 struct End {
     below: Below,
     vnps: Vec<String>,
-    wanted: Arc<Mutex<Option<Wanted>>>,
+    wanted: Arc<Mutex<Option<NetworkRequest>>>,
 }
 
 /// Ends a command when this is dropped, unless the command's result has arrived.
@@ -41,7 +41,7 @@ pub(super) async fn ask(
     below: &Below,
     vnp: &str,
     caller: &Identity,
-    mut wanted: Wanted,
+    mut wanted: NetworkRequest,
 ) -> Result<Answer, ErrorBody> {
     let waits = match &wanted.ask {
         Ask::Exec { .. } => Some(waits_for(below, vnp, &mut wanted)?),
@@ -59,7 +59,7 @@ pub(super) async fn stream(
     below: &Below,
     vnp: &str,
     caller: Identity,
-    mut wanted: Wanted,
+    mut wanted: NetworkRequest,
 ) -> Response {
     let begun = below.place(&caller).and_then(|place| {
         let waits = waits_for(below, vnp, &mut wanted)?;
@@ -78,7 +78,7 @@ pub(super) async fn stream(
 }
 
 /// Gives a command a random number, by which it can be ended.
-fn waits_for(below: &Below, vnp: &str, wanted: &mut Wanted) -> Result<Waits, ErrorBody> {
+fn waits_for(below: &Below, vnp: &str, wanted: &mut NetworkRequest) -> Result<Waits, ErrorBody> {
     let drawn = crate::random::drawn().map_err(|error| {
         let what = format!("drawing the number of a command: {error}");
         ErrorBody::new(ErrorCode::Internal, what)
@@ -87,7 +87,7 @@ fn waits_for(below: &Below, vnp: &str, wanted: &mut Wanted) -> Result<Waits, Err
     if let Ask::Exec { session, .. } = &mut wanted.ask {
         *session = Some(drawn);
     }
-    let end = Wanted {
+    let end = NetworkRequest {
         vnet: wanted.vnet,
         ask: Ask::EndExec {
             node,
@@ -107,13 +107,13 @@ impl End {
         self.take();
     }
 
-    fn take(&self) -> Option<Wanted> {
+    fn take(&self) -> Option<NetworkRequest> {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.take()
     }
 
-    fn ask(&self, of: &Wanted, ask: Ask) -> Result<Answer, ErrorBody> {
-        let wanted = Wanted { ask, ..of.clone() };
+    fn ask(&self, of: &NetworkRequest, ask: Ask) -> Result<Answer, ErrorBody> {
+        let wanted = NetworkRequest { ask, ..of.clone() };
         self.below.ask_and_wait(&self.vnps, &wanted)
     }
 }
@@ -134,7 +134,7 @@ impl Drop for Waits {
 /// Runs a command, hands its output to `sink` while the command runs, and returns the exit status.
 fn relay(
     end: &End,
-    wanted: &Wanted,
+    wanted: &NetworkRequest,
     sink: &mut LineSink,
     is_gone: &AtomicBool,
 ) -> Result<i32, ErrorBody> {
@@ -160,11 +160,11 @@ fn relay(
         Err(error) if error.code == ErrorCode::BadRequest => return whole(end, wanted, sink),
         Err(error) => return Err(error),
     }
-    let asks = |since: u64, most: usize, wait_ms: u64| Ask::Output {
+    let asks = |since: u64, bytes_max: usize, wait_ms: u64| Ask::Output {
         node: node.clone(),
         session: *session,
         since,
-        most: most as u64,
+        bytes_max: bytes_max as u64,
         wait_ms,
     };
     let (mut since, kept) = (0, Cell::new(Instant::now()));
@@ -227,7 +227,7 @@ fn lines_of(answer: Answer) -> Result<Vec<ExecLine>, ErrorBody> {
 
 /// Runs a command through a role or host that does not stream: all output, up to the size of an
 /// answer, arrives at the end.
-fn whole(end: &End, wanted: &Wanted, sink: &mut LineSink) -> Result<i32, ErrorBody> {
+fn whole(end: &End, wanted: &NetworkRequest, sink: &mut LineSink) -> Result<i32, ErrorBody> {
     let answer = end.ask(wanted, wanted.ask.clone())?;
     end.is_not_needed();
     let Answer::Ran(reply) = answer else {

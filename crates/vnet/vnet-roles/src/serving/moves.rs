@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::entrance::Caller;
 use super::messages::body_of;
 use super::messages::read;
-use super::pip_handlers::PipAsks;
+use super::pip_handlers::PipHandlers;
 use crate::identity::{Identity, Role};
-use crate::inside::{Answer, Ask, Wanted};
+use crate::inside::{Answer, Ask, NetworkRequest};
 use crate::machine::no_right;
 
 /// A request to move a node.
@@ -48,7 +48,7 @@ struct Watch {
 
 /// Moves a node and answers when it has moved. The move continues if the caller stops waiting.
 pub(super) async fn move_node<S: Store + Send + 'static>(
-    State(asks): State<PipAsks<S>>,
+    State(asks): State<PipHandlers<S>>,
     ConnectInfo(Caller(caller)): ConnectInfo<Caller>,
     body: Body,
 ) -> Response {
@@ -61,7 +61,7 @@ pub(super) async fn move_node<S: Store + Send + 'static>(
 }
 
 /// Checks that the caller is the operator of the PIP.
-pub(super) fn check_operator<S>(asks: &PipAsks<S>, caller: &Identity) -> Result<(), ErrorBody> {
+pub(super) fn check_operator<S>(asks: &PipHandlers<S>, caller: &Identity) -> Result<(), ErrorBody> {
     if caller.role != Role::Operator {
         return Err(no_right(Role::Pip, caller, &[Role::Operator]));
     }
@@ -74,7 +74,7 @@ pub(super) fn check_operator<S>(asks: &PipAsks<S>, caller: &Identity) -> Result<
 
 /// Moves a node. Meanwhile a neighbour sends echo requests to it, if one can.
 pub(super) async fn moved<S: Store + Send + 'static>(
-    asks: &PipAsks<S>,
+    asks: &PipHandlers<S>,
     request: &MoveRequest,
     who: Vec<String>,
 ) -> Result<MigrationReport, ErrorBody> {
@@ -96,9 +96,9 @@ pub(super) async fn moved<S: Store + Send + 'static>(
         },
         None => None,
     };
-    let (stood_us, is_made_anew) = match outcome? {
-        MoveOutcome::Moved { stood_us } => (stood_us, false),
-        MoveOutcome::MadeAnew {} => (None, true),
+    let (paused_us, is_made_anew) = match outcome? {
+        MoveOutcome::Moved { paused_us } => (paused_us, false),
+        MoveOutcome::Recreated {} => (None, true),
         MoveOutcome::Stayed { reason } => {
             let what = format!("node {} stays where it was: {reason}", request.node);
             return Err(ErrorBody::new(ErrorCode::Internal, what));
@@ -107,7 +107,7 @@ pub(super) async fn moved<S: Store + Send + 'static>(
     Ok(MigrationReport {
         node: request.node.clone(),
         to: Some(request.to.clone()),
-        downtime_ms: stood_us.map(|us| ms(Duration::from_micros(us))),
+        downtime_ms: paused_us.map(|us| ms(Duration::from_micros(us))),
         total_ms: ms(total),
         watched_from,
         sent,
@@ -119,7 +119,7 @@ pub(super) async fn moved<S: Store + Send + 'static>(
 
 /// Begins the move, and waits until it has ended.
 async fn outcome<S: Store + Send + 'static>(
-    asks: &PipAsks<S>,
+    asks: &PipHandlers<S>,
     request: &MoveRequest,
     number: u64,
 ) -> Result<MoveOutcome, ErrorBody> {
@@ -149,7 +149,7 @@ async fn outcome<S: Store + Send + 'static>(
 /// Makes a namespace neighbour of the node send echo requests to it, if there is one whose host
 /// does that.
 async fn watch<S: Store + Send + 'static>(
-    asks: &PipAsks<S>,
+    asks: &PipHandlers<S>,
     request: &MoveRequest,
     who: Vec<String>,
 ) -> Result<Option<Watch>, ErrorBody> {
@@ -175,7 +175,7 @@ async fn watch<S: Store + Send + 'static>(
 }
 
 impl Watch {
-    async fn begin<S>(&self, asks: &PipAsks<S>, to: Ipv4Addr) -> Result<(), ErrorBody> {
+    async fn begin<S>(&self, asks: &PipHandlers<S>, to: Ipv4Addr) -> Result<(), ErrorBody> {
         let ask = Ask::WatchEchoes {
             node: self.node.clone(),
             to,
@@ -186,7 +186,7 @@ impl Watch {
 
     /// Ends the echo requests. Returns how many were sent and answered, and the longest time
     /// without a reply.
-    async fn end<S>(&self, asks: &PipAsks<S>) -> Result<(u64, u64, Duration), ErrorBody> {
+    async fn end<S>(&self, asks: &PipHandlers<S>) -> Result<(u64, u64, Duration), ErrorBody> {
         let ask = Ask::EndEchoes {
             node: self.node.clone(),
             session: self.session,
@@ -204,13 +204,13 @@ impl Watch {
         }
     }
 
-    async fn ask<S>(&self, asks: &PipAsks<S>, ask: Ask) -> Result<Answer, ErrorBody> {
-        let wanted = Wanted {
+    async fn ask<S>(&self, asks: &PipHandlers<S>, ask: Ask) -> Result<Answer, ErrorBody> {
+        let wanted = NetworkRequest {
             vnet: self.vnet,
             ask,
             who: self.who.clone(),
         };
-        asks.desk.ask(&self.host, wanted).await
+        asks.queue.ask(&self.host, wanted).await
     }
 }
 

@@ -21,7 +21,7 @@ use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::message::Condition;
 use carina_vnet::report::{ConsoleTyped, LinkReport, VnetReport};
 use carina_vnet::store::Store;
-use carina_vnet::trace::WayQuery;
+use carina_vnet::trace::TraceQuery;
 use carina_vnet_web::answers::{answer, answered, event_query};
 use carina_vnet_web::captures::{self, CaptureWanted, Captures};
 use carina_vnet_web::{About, written};
@@ -71,7 +71,7 @@ struct Shown {
     is_refused: bool,
 }
 
-type Of<S> = State<Page<S>>;
+type PageState<S> = State<Page<S>>;
 
 /// The routes of a VNO's page. Session numbers are drawn from `random`.
 pub fn router<S: Store + Send + 'static>(verbs: Verbs<S>, random: Random) -> Router {
@@ -98,7 +98,7 @@ pub fn router<S: Store + Send + 'static>(verbs: Verbs<S>, random: Random) -> Rou
         .route("/v1/vnets/{name}/links/{link}/impairment", put(impair::<S>))
         .route(
             "/v1/vnets/{name}/nodes/{node}/console",
-            get(console_said::<S>).post(console_type::<S>),
+            get(console_output::<S>).post(console_type::<S>),
         )
         .route("/v1/vnets/{name}/captures", post(begin_capture::<S>))
         .route("/v1/vnets/{name}/trace", post(trace::<S>))
@@ -135,7 +135,7 @@ async fn document<S: Store + Send + 'static>(
 }
 
 async fn report<S: Store + Send + 'static>(
-    State(page): Of<S>,
+    State(page): PageState<S>,
     Path(name): Path<String>,
 ) -> Response {
     answer(move || {
@@ -150,7 +150,7 @@ async fn report<S: Store + Send + 'static>(
 }
 
 async fn history<S: Store + Send + 'static>(
-    State(page): Of<S>,
+    State(page): PageState<S>,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
@@ -162,14 +162,14 @@ async fn history<S: Store + Send + 'static>(
 }
 
 async fn moment<S: Store + Send + 'static>(
-    State(page): Of<S>,
+    State(page): PageState<S>,
     Path((name, at_ms)): Path<(String, u64)>,
 ) -> Response {
     answer(move || page.watching.moment(&name, at_ms)).await
 }
 
 async fn impair<S: Store + Send + 'static>(
-    State(page): Of<S>,
+    State(page): PageState<S>,
     Path((name, number)): Path<(String, u32)>,
     body: Bytes,
 ) -> Response {
@@ -184,8 +184,8 @@ async fn impair<S: Store + Send + 'static>(
     .await
 }
 
-async fn console_said<S: Store + Send + 'static>(
-    State(page): Of<S>,
+async fn console_output<S: Store + Send + 'static>(
+    State(page): PageState<S>,
     Path((name, node)): Path<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> Response {
@@ -193,13 +193,13 @@ async fn console_said<S: Store + Send + 'static>(
         let (since, wait) = event_query(query.as_deref().unwrap_or_default())?;
         let ask = |ask| page.ask(&name, ask);
         page.consoles
-            .said([&name, &node], (since, wait), &page.numbers, &ask)
+            .output([&name, &node], (since, wait), &page.numbers, &ask)
     })
     .await
 }
 
 async fn console_type<S: Store + Send + 'static>(
-    State(page): Of<S>,
+    State(page): PageState<S>,
     Path((name, node)): Path<(String, String)>,
     body: Bytes,
 ) -> Response {
@@ -212,7 +212,7 @@ async fn console_type<S: Store + Send + 'static>(
 }
 
 async fn begin_capture<S: Store + Send + 'static>(
-    State(page): Of<S>,
+    State(page): PageState<S>,
     Path(name): Path<String>,
     body: Bytes,
 ) -> Response {
@@ -236,12 +236,12 @@ async fn begin_capture<S: Store + Send + 'static>(
 }
 
 async fn trace<S: Store + Send + 'static>(
-    State(page): Of<S>,
+    State(page): PageState<S>,
     Path(name): Path<String>,
     body: Bytes,
 ) -> Response {
     answer(move || {
-        let query: WayQuery = read(&body)?;
+        let query: TraceQuery = read(&body)?;
         let (now, look) = page.watching.hosts(&name)?;
         let ask = |ask| page.ask(&name, ask);
         let vnet = (now.seen.vnet, &now.document);
@@ -250,7 +250,10 @@ async fn trace<S: Store + Send + 'static>(
     .await
 }
 
-async fn test<S: Store + Send + 'static>(State(page): Of<S>, Path(name): Path<String>) -> Response {
+async fn test<S: Store + Send + 'static>(
+    State(page): PageState<S>,
+    Path(name): Path<String>,
+) -> Response {
     answer(move || {
         let (now, look) = page.watching.hosts(&name)?;
         let ask = |ask| page.ask(&name, ask);

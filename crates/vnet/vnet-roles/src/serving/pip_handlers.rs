@@ -6,26 +6,26 @@ use std::sync::Arc;
 use carina_vnet::pip::Pip;
 
 use crate::driver::Handle;
-use crate::inside::request_queue::Desk;
+use crate::inside::request_queue::RequestQueue;
 
 /// What the HTTP handlers of a PIP share. They take requests about nodes from the role above or
 /// from the PIP's operator, and the hosts' agents fetch them. `S` is the PIP's store.
 #[derive(Debug)]
-pub struct PipAsks<S> {
+pub struct PipHandlers<S> {
     /// Name of the PIP.
     pub name: String,
     /// The PIP's state machine.
     pub handle: Handle<Pip<S>>,
     /// Requests about nodes that wait until the agents of the nodes' hosts fetch them.
-    pub desk: Arc<Desk>,
+    pub queue: Arc<RequestQueue>,
 }
 
-impl<S> Clone for PipAsks<S> {
-    fn clone(&self) -> PipAsks<S> {
-        PipAsks {
+impl<S> Clone for PipHandlers<S> {
+    fn clone(&self) -> PipHandlers<S> {
+        PipHandlers {
             name: self.name.clone(),
             handle: self.handle.clone(),
-            desk: Arc::clone(&self.desk),
+            queue: Arc::clone(&self.queue),
         }
     }
 }

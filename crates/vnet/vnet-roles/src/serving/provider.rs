@@ -48,7 +48,7 @@ struct Shown {
     view: PipView,
 }
 
-type Of<S> = State<Arc<Provider<S>>>;
+type ProviderState<S> = State<Arc<Provider<S>>>;
 
 impl<S: Store + Send + 'static> Provider<S> {
     /// Starts a thread that records the events of a PIP until the returned value is dropped.
@@ -79,13 +79,13 @@ impl<S: Store + Send + 'static> Provider<S> {
             .with_state(Arc::clone(self))
     }
 
-    fn look(&self) -> Result<PipView, ErrorBody> {
+    fn pip_view(&self) -> Result<PipView, ErrorBody> {
         self.handle.ask_and_wait(|pip, now| pip.view(now))
     }
 
     fn note(&self) {
         // If the PIP has too much to do, it is checked the next time.
-        let Ok(view) = self.look() else {
+        let Ok(view) = self.pip_view() else {
             return;
         };
         let mut happened = self.lock();
@@ -124,7 +124,7 @@ fn note_on<S: Store + Send + 'static>(provider: &Weak<Provider<S>>) {
     }
 }
 
-async fn about<S: Store + Send + 'static>(State(provider): Of<S>) -> Response {
+async fn about<S: Store + Send + 'static>(State(provider): ProviderState<S>) -> Response {
     answered(Ok(About {
         role: "pip",
         title: provider.name.clone(),
@@ -132,19 +132,19 @@ async fn about<S: Store + Send + 'static>(State(provider): Of<S>) -> Response {
     }))
 }
 
-async fn view<S: Store + Send + 'static>(State(provider): Of<S>) -> Response {
+async fn view<S: Store + Send + 'static>(State(provider): ProviderState<S>) -> Response {
     answer(move || {
         let now_ms = provider.began.elapsed().as_millis();
         Ok(Shown {
             now_ms: u64::try_from(now_ms).unwrap_or(u64::MAX),
-            view: provider.look()?,
+            view: provider.pip_view()?,
         })
     })
     .await
 }
 
 async fn events<S: Store + Send + 'static>(
-    State(provider): Of<S>,
+    State(provider): ProviderState<S>,
     RawQuery(query): RawQuery,
 ) -> Response {
     answer(move || {
@@ -213,8 +213,8 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
             all.push(format!("{name}: node {} {word}", node.name));
         }
     }
-    let there: Vec<_> = now.parts.iter().map(key).collect();
-    for part in before.parts.iter().filter(|it| !there.contains(&key(it))) {
+    let current: Vec<_> = now.parts.iter().map(key).collect();
+    for part in before.parts.iter().filter(|it| !current.contains(&key(it))) {
         let is_made = now.parts.iter().any(|it| it.vnet == part.vnet);
         match part.state {
             PartState::Held if is_made => {}

@@ -25,7 +25,7 @@ use super::watching::Watching;
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::{Below, no_node};
-use crate::inside::{Ask, Wanted};
+use crate::inside::{Ask, NetworkRequest};
 
 /// What the HTTP handlers of a VNO share. They serve the VNO's operator and delegates. `S` is the
 /// VNO's store.
@@ -58,7 +58,7 @@ impl<S> Clone for Verbs<S> {
     }
 }
 
-type Of<S> = State<Verbs<S>>;
+type VerbsState<S> = State<Verbs<S>>;
 type Called = ConnectInfo<Caller>;
 
 /// The HTTP routes of a VNO, for its operator and delegates.
@@ -154,7 +154,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
 }
 
 /// All networks; for a delegate, those for which it has a grant.
-async fn list<S: Store + Send + 'static>(State(verbs): Of<S>, from: Called) -> Response {
+async fn list<S: Store + Send + 'static>(State(verbs): VerbsState<S>, from: Called) -> Response {
     let ConnectInfo(Caller(caller)) = from;
     let vno = verbs.party.clone();
     let listed = verbs.handle.ask(move |it, now| {
@@ -170,7 +170,7 @@ async fn list<S: Store + Send + 'static>(State(verbs): Of<S>, from: Called) -> R
 }
 
 async fn create<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     body: Body,
 ) -> Response {
@@ -178,7 +178,7 @@ async fn create<S: Store + Send + 'static>(
 }
 
 async fn apply<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     body: Body,
 ) -> Response {
@@ -186,7 +186,7 @@ async fn apply<S: Store + Send + 'static>(
 }
 
 async fn seen<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     Path(name): Path<String>,
 ) -> Response {
@@ -197,7 +197,7 @@ async fn seen<S: Store + Send + 'static>(
 }
 
 async fn document<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     Path(name): Path<String>,
 ) -> Response {
@@ -211,7 +211,7 @@ async fn document<S: Store + Send + 'static>(
 /// recorded in the network's events. With `stream=true`, the response to a command is its output
 /// while it runs.
 async fn ask<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
@@ -241,7 +241,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
         name: String,
         body: Body,
         streams: bool,
-    ) -> Result<Wanted, ErrorBody> {
+    ) -> Result<NetworkRequest, ErrorBody> {
         rights::is_known(&self.party, caller)?;
         let mut ask: Ask = read(&body_of(body).await?)?;
         if streams && !matches!(ask, Ask::Exec { .. }) {
@@ -272,7 +272,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
             Ok::<_, ErrorBody>((seen.vnet, ask))
         });
         let (vnet, ask) = found.await??;
-        Ok(Wanted {
+        Ok(NetworkRequest {
             vnet,
             ask,
             who: vec![caller.to_string()],
@@ -281,7 +281,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
 }
 
 async fn remove<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     Path(name): Path<String>,
 ) -> Response {
@@ -292,7 +292,7 @@ async fn remove<S: Store + Send + 'static>(
 }
 
 async fn grants<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     Path(name): Path<String>,
 ) -> Response {
@@ -302,7 +302,7 @@ async fn grants<S: Store + Send + 'static>(
 }
 
 async fn set_grant<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     Path((name, to)): Path<(String, String)>,
     body: Body,
@@ -318,7 +318,7 @@ async fn set_grant<S: Store + Send + 'static>(
 }
 
 async fn withdraw<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     Path((name, to)): Path<(String, String)>,
 ) -> Response {
@@ -356,7 +356,7 @@ impl<S: Store + Send + 'static> Verbs<S> {
 }
 
 async fn events<S: Store + Send + 'static>(
-    State(verbs): Of<S>,
+    State(verbs): VerbsState<S>,
     from: Called,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,

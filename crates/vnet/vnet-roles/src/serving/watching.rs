@@ -18,7 +18,7 @@ use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::Below;
 use crate::inside::network_report::report;
-use crate::inside::{Answer, Ask, Look, Wanted};
+use crate::inside::{Answer, Ask, Look, NetworkRequest};
 
 /// Reads the states of a VNO's networks from the hosts, through the VNP and the PIPs, and records
 /// their histories.
@@ -30,7 +30,7 @@ pub struct Watching<S> {
     /// The operator, on whose behalf it reads.
     operator: Identity,
     /// Histories and last states, by network name.
-    kept: Mutex<BTreeMap<String, Kept>>,
+    kept: Mutex<BTreeMap<String, StateRecord>>,
     /// When a user has last asked for states or events.
     wanted: Mutex<Option<Instant>>,
     /// Time between two readings while no user asks; `None`: no readings then.
@@ -39,7 +39,7 @@ pub struct Watching<S> {
 
 /// The recorded states of a network.
 #[derive(Debug)]
-struct Kept {
+struct StateRecord {
     history: History,
     last: VnetReport,
     noted: Instant,
@@ -174,7 +174,7 @@ impl<S: Store + Send + 'static> Watching<S> {
     }
 
     fn ask_vnp(&self, caller: &Identity, vnet: VnetId, ask: Ask) -> Result<Answer, ErrorBody> {
-        let wanted = Wanted {
+        let wanted = NetworkRequest {
             vnet,
             ask,
             who: vec![caller.to_string()],
@@ -220,7 +220,7 @@ impl<S: Store + Send + 'static> Watching<S> {
                 None => {
                     let mut history = History::new(&now.report);
                     history.note(age_ms, now.report.clone(), room);
-                    let new = Kept {
+                    let new = StateRecord {
                         history,
                         last: now.report.clone(),
                         noted: Instant::now(),

@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use super::Captures;
 use crate::answers::{answer, event_query, refusal};
 
-type Of = State<Arc<Captures>>;
+type CapturesState = State<Arc<Captures>>;
 
 /// The routes for running and ended captures.
 pub fn routes(captures: Arc<Captures>) -> Router {
@@ -22,7 +22,11 @@ pub fn routes(captures: Arc<Captures>) -> Router {
         .with_state(captures)
 }
 
-async fn seen(State(captures): Of, Path(id): Path<u64>, RawQuery(query): RawQuery) -> Response {
+async fn seen(
+    State(captures): CapturesState,
+    Path(id): Path<u64>,
+    RawQuery(query): RawQuery,
+) -> Response {
     answer(move || {
         let (since, wait) = event_query(query.as_deref().unwrap_or_default())?;
         captures.seen(id, since, wait)
@@ -30,15 +34,15 @@ async fn seen(State(captures): Of, Path(id): Path<u64>, RawQuery(query): RawQuer
     .await
 }
 
-async fn end(State(captures): Of, Path(id): Path<u64>) -> Response {
+async fn end(State(captures): CapturesState, Path(id): Path<u64>) -> Response {
     answer(move || captures.end(id)).await
 }
 
-async fn forget(State(captures): Of, Path(id): Path<u64>) -> Response {
+async fn forget(State(captures): CapturesState, Path(id): Path<u64>) -> Response {
     answer(move || captures.forget(id)).await
 }
 
-async fn file(State(captures): Of, Path(id): Path<u64>) -> Response {
+async fn file(State(captures): CapturesState, Path(id): Path<u64>) -> Response {
     match captures.file(id) {
         Ok(file) => ([(header::CONTENT_TYPE, "application/x-pcapng")], file).into_response(),
         Err(error) => refusal(&error),

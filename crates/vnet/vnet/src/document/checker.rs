@@ -16,30 +16,30 @@ use super::{AccessPoint, Attach, Boot, Document, End, Kind, Link, Node, Share, T
 const FINDINGS_MAX: usize = 20;
 
 /// The faults of a document, in document order, at most [`FINDINGS_MAX`].
-pub(super) fn judge(document: &Document, lines: &Lines) -> Vec<Finding> {
-    let mut judge = Judge {
+pub(super) fn findings(document: &Document, lines: &Lines) -> Vec<Finding> {
+    let mut checker = Checker {
         document,
         lines,
         findings: Vec::new(),
     };
-    judge.header();
-    if judge.findings.is_empty() {
-        judge.node(&Place::Defaults, &document.defaults);
-        judge.nodes();
-        judge.links();
-        judge.access();
-        judge.tests();
+    checker.header();
+    if checker.findings.is_empty() {
+        checker.node(&Place::Defaults, &document.defaults);
+        checker.nodes();
+        checker.links();
+        checker.access();
+        checker.tests();
     }
-    judge.findings
+    checker.findings
 }
 
-struct Judge<'a> {
+struct Checker<'a> {
     document: &'a Document,
     lines: &'a Lines,
     findings: Vec<Finding>,
 }
 
-impl Judge<'_> {
+impl Checker<'_> {
     fn header(&mut self) {
         let document = self.document;
         self.name(&Place::Header, &document.vnet.name);
@@ -56,9 +56,9 @@ impl Judge<'_> {
             ("access points", document.access.len(), OTHERS_MAX),
             ("tests", document.test.len(), OTHERS_MAX),
         ];
-        for (what, count, most) in parts {
-            if count > most {
-                self.find(&Place::Header, Fault::TooMany { what, count, most });
+        for (what, count, max) in parts {
+            if count > max {
+                self.find(&Place::Header, Fault::TooMany { what, count, max });
             }
         }
     }
@@ -158,12 +158,12 @@ impl Judge<'_> {
             }
         }
         let extended = self.document.extended();
-        for (what, count, most) in [
+        for (what, count, max) in [
             ("nodes with those of users", extended.node.len(), NODES_MAX),
             ("links with those of users", extended.link.len(), LINKS_MAX),
         ] {
-            if count > most {
-                self.find(&Place::Header, Fault::TooMany { what, count, most });
+            if count > max {
+                self.find(&Place::Header, Fault::TooMany { what, count, max });
             }
         }
     }
@@ -239,16 +239,16 @@ impl Judge<'_> {
     }
 
     fn range(&mut self, place: &Place, what: &'static str, value: Option<u64>, within: (u64, u64)) {
-        let (least, most) = within;
-        let outside = value.filter(|value| !(least..=most).contains(value));
+        let (min, max) = within;
+        let outside = value.filter(|value| !(min..=max).contains(value));
         if let Some(value) = outside {
             self.find(
                 place,
                 Fault::Range {
                     what,
                     value,
-                    least,
-                    most,
+                    min,
+                    max,
                 },
             );
         }
@@ -280,8 +280,8 @@ impl Judge<'_> {
 
     fn few(&mut self, place: &Place, what: &'static str, count: usize) {
         if count > LIST_MAX {
-            let most = LIST_MAX;
-            self.find(place, Fault::TooMany { what, count, most });
+            let max = LIST_MAX;
+            self.find(place, Fault::TooMany { what, count, max });
         }
     }
 
@@ -311,13 +311,13 @@ impl Link {
                     return Err(Fault::NothingPasses(what));
                 }
             }
-            let most = self.delay_max.map_or(DELAY_MAX, |most| most.min(DELAY_MAX));
-            if let Some(delay) = side.delay.filter(|delay| *delay > most) {
-                return Err(Fault::Late { delay, most });
+            let max = self.delay_max.map_or(DELAY_MAX, |max| max.min(DELAY_MAX));
+            if let Some(delay) = side.delay.filter(|delay| *delay > max) {
+                return Err(Fault::Late { delay, max });
             }
             let bound = side.loss.zip(self.loss_max);
-            if let Some((loss, most)) = bound.filter(|(loss, most)| loss > most) {
-                return Err(Fault::Lossy { loss, most });
+            if let Some((loss, max)) = bound.filter(|(loss, max)| loss > max) {
+                return Err(Fault::Lossy { loss, max });
             }
         }
         Ok(())

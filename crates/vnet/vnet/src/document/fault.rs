@@ -64,14 +64,14 @@ pub enum Fault {
     #[error("the document has no node; give at least one")]
     NoNodes,
     /// A list has more entries than allowed.
-    #[error("there are {count} {what}; at most {most} are possible")]
+    #[error("there are {count} {what}; at most {max} are possible")]
     TooMany {
         /// The kind of entries, in the plural.
         what: &'static str,
         /// How many the document has.
         count: usize,
         /// How many are allowed.
-        most: usize,
+        max: usize,
     },
     /// The name of a network, node or access point is not well-formed.
     #[error(
@@ -110,16 +110,16 @@ pub enum Fault {
         text: String,
     },
     /// A number is out of range.
-    #[error("{what} is {value}; must be a number from {least} to {most}")]
+    #[error("{what} is {value}; must be a number from {min} to {max}")]
     Range {
         /// The field that holds the number.
         what: &'static str,
         /// The value in the document.
         value: u64,
         /// The least allowed value.
-        least: u64,
+        min: u64,
         /// The largest allowed value.
-        most: u64,
+        max: u64,
     },
     /// The document refers to a node that it does not define.
     #[error("node `{name}` is not in the document{}", near_words(.near))]
@@ -152,20 +152,20 @@ pub enum Fault {
     )]
     NothingPasses(&'static str),
     /// The delay of a link exceeds what is possible, or what `delay_max` of the link allows.
-    #[error("delay is {delay}; must be at most {most} (the least of 10s and delay_max)")]
+    #[error("delay is {delay}; must be at most {max} (the least of 10s and delay_max)")]
     Late {
         /// The delay that the document gives the link.
         delay: Span,
         /// The longest possible delay.
-        most: Span,
+        max: Span,
     },
     /// The loss of a link exceeds what `loss_max` of the link allows.
-    #[error("loss is {loss}; must be at most loss_max, which is {most}")]
+    #[error("loss is {loss}; must be at most loss_max, which is {max}")]
     Lossy {
         /// The loss that the document gives the link.
         loss: Share,
         /// The bound that the document gives the link.
-        most: Share,
+        max: Share,
     },
     /// A node names itself in `apart_from`.
     #[error("a node cannot be apart from itself; leave it out of apart_from")]

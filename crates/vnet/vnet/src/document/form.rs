@@ -69,7 +69,7 @@ pub(super) fn read(text: &str, form: Form) -> Result<Document, DocumentError> {
 }
 
 pub(super) fn check(document: &Document, lines: &Lines) -> Result<(), DocumentError> {
-    let findings = checker::judge(document, lines);
+    let findings = checker::findings(document, lines);
     if findings.is_empty() {
         Ok(())
     } else {

@@ -210,9 +210,9 @@ fn read(text: &str, units: Units) -> Option<u64> {
 
 /// Writes a value in the largest unit of which it is a multiple.
 fn write(value: u64, units: Units) -> String {
-    let fits = |(_, scale): &&(&str, u64)| value >= *scale && value.is_multiple_of(*scale);
+    let divides = |(_, scale): &&(&str, u64)| value >= *scale && value.is_multiple_of(*scale);
     let (smallest, least) = units[units.len() - 1];
-    match units.iter().find(fits) {
+    match units.iter().find(divides) {
         Some((unit, scale)) => format!("{}{unit}", value / scale),
         None if value == 0 => format!("0{smallest}"),
         None => decimal(value, least, smallest),

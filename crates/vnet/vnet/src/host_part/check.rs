@@ -44,14 +44,14 @@ pub enum PartError {
         node: String,
     },
     /// The part has more of something than a network can have.
-    #[error("{count} {what}: a network has at most {most}")]
+    #[error("{count} {what}: a network has at most {max}")]
     TooMany {
         /// The kind of things, in the plural.
         what: &'static str,
         /// How many the part has.
         count: usize,
         /// How many are allowed.
-        most: usize,
+        max: usize,
     },
     /// A text is longer than allowed.
     #[error("{what} {text:?}…: must have at most {TEXT_VALUE_MAX} letters")]
@@ -89,7 +89,7 @@ pub enum PartError {
         error: ImpairmentError,
     },
     /// A number of a node is out of range.
-    #[error("node {node}: {what} {value}: must be {least} to {most}")]
+    #[error("node {node}: {what} {value}: must be {min} to {max}")]
     Size {
         /// Name of the node.
         node: String,
@@ -98,9 +98,9 @@ pub enum PartError {
         /// The value in the part.
         value: u64,
         /// The least allowed value.
-        least: u64,
+        min: u64,
         /// The largest allowed value.
-        most: u64,
+        max: u64,
     },
     /// The addresses of an interface and of its peer are not two addresses of one prefix.
     #[error(
@@ -147,12 +147,12 @@ impl HostPart {
     /// The first fault.
     pub fn check(&self) -> Result<(), PartError> {
         name("network", &self.name)?;
-        for (what, count, most) in [
+        for (what, count, max) in [
             ("nodes", self.nodes.len(), NODES_MAX),
             ("links", self.links.len(), PART_LINKS_MAX),
         ] {
-            if count > most {
-                return Err(PartError::TooMany { what, count, most });
+            if count > max {
+                return Err(PartError::TooMany { what, count, max });
             }
         }
         let mut interfaces = BTreeMap::new();
@@ -189,9 +189,9 @@ impl HostPart {
     /// other user.
     fn check_users(&self, link: &LinkPart, users: &Users) -> Result<(), PartError> {
         name("access point", &users.access)?;
-        let (what, count, most) = ("users", users.addresses.len(), LIST_MAX);
-        if count > most {
-            return Err(PartError::TooMany { what, count, most });
+        let (what, count, max) = ("users", users.addresses.len(), LIST_MAX);
+        if count > max {
+            return Err(PartError::TooMany { what, count, max });
         }
         let node = self.node(&link.near.node);
         let node = node.expect("the ends of the link were checked");
@@ -227,9 +227,9 @@ impl HostPart {
 
 /// Checks a node, and adds its interfaces, each with its link number, to `all`.
 fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), PartError> {
-    let (least, most) = (*MEMORY_MIB.start(), *MEMORY_MIB.end());
+    let (min, max) = (*MEMORY_MIB.start(), *MEMORY_MIB.end());
     within(node, "cpus", u64::from(node.cpus), (1, u64::from(CPUS_MAX)))?;
-    within(node, "memory_mib", node.memory_mib, (least, most))?;
+    within(node, "memory_mib", node.memory_mib, (min, max))?;
     if !(1..=TEXT_VALUE_MAX).contains(&node.image.chars().count()) {
         let node = node.name.clone();
         return Err(PartError::Image { node });
@@ -237,9 +237,9 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
     if let Some(founder) = &node.founder {
         name("node", founder)?;
     }
-    let (what, count, most) = ("routes of a node", node.routes.len(), PART_LINKS_MAX);
-    if count > most {
-        return Err(PartError::TooMany { what, count, most });
+    let (what, count, max) = ("routes of a node", node.routes.len(), PART_LINKS_MAX);
+    if count > max {
+        return Err(PartError::TooMany { what, count, max });
     }
     for interface in &node.interfaces {
         if !is_interface(&interface.name) || is_of_kernel(&interface.name) {
@@ -329,16 +329,16 @@ fn within(
     node: &NodePart,
     what: &'static str,
     value: u64,
-    (least, most): (u64, u64),
+    (min, max): (u64, u64),
 ) -> Result<(), PartError> {
-    if (least..=most).contains(&value) {
+    if (min..=max).contains(&value) {
         return Ok(());
     }
     Err(PartError::Size {
         node: node.name.clone(),
         what,
         value,
-        least,
-        most,
+        min,
+        max,
     })
 }

@@ -86,14 +86,14 @@ pub enum LimitError {
         needs: u64,
     },
     /// A machine has more interfaces than the host supports.
-    #[error("node {node} has {has} interfaces; a virtual machine has at most {most}")]
+    #[error("node {node} has {has} interfaces; a virtual machine has at most {max}")]
     Interfaces {
         /// Name of the node with too many interfaces.
         node: String,
         /// The node's number of interfaces.
         has: usize,
         /// The largest number of interfaces.
-        most: usize,
+        max: usize,
     },
 }
 
@@ -155,10 +155,10 @@ impl HostLimits {
             let node = name();
             return Err(LimitError::MemberMemory { node, has, needs });
         }
-        let (has, most) = (node.interfaces.len(), self.interfaces_max);
-        if has > most {
+        let (has, max) = (node.interfaces.len(), self.interfaces_max);
+        if has > max {
             let node = name();
-            return Err(LimitError::Interfaces { node, has, most });
+            return Err(LimitError::Interfaces { node, has, max });
         }
         Ok(())
     }

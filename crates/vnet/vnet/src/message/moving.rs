@@ -124,7 +124,8 @@ pub enum MoveState {
     /// The node runs at the destination.
     Runs {
         /// How long the node was paused, µs; `None` if the agent has restarted since.
-        stood_us: Option<u64>,
+        #[serde(rename = "stood_us")]
+        paused_us: Option<u64>,
     },
     /// The source sends the node, or has sent it and waits for the decision.
     Sending {},

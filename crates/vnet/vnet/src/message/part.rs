@@ -39,7 +39,7 @@ impl PartRequest {
             return Err(PartError::TooMany {
                 what: "pieces of links",
                 count: self.links.len(),
-                most: 2 * LINKS_MAX,
+                max: 2 * LINKS_MAX,
             });
         }
         for node in &self.nodes {
@@ -106,15 +106,15 @@ fn check_wishes(node: &PartNode) -> Result<(), PartError> {
         ("nodes to be apart from", node.apart_from.len()),
     ] {
         if count > LIST_MAX {
-            let most = LIST_MAX;
-            return Err(PartError::TooMany { what, count, most });
+            let max = LIST_MAX;
+            return Err(PartError::TooMany { what, count, max });
         }
     }
     if node.nics > NICS_MAX {
         return Err(PartError::TooMany {
             what: "cards of a node",
             count: node.nics as usize,
-            most: NICS_MAX as usize,
+            max: NICS_MAX as usize,
         });
     }
     for location in &node.location {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::host_part::VnetId;
 use crate::store::{Outcome, Store, StoreError, Transaction};
-use crate::store_copy::{Mirror, from_value, to_value};
+use crate::store_copy::{StoreCopy, from_value, to_value};
 
 use self::charge::Charge;
 pub(super) use self::made::Made;
@@ -39,7 +39,7 @@ pub(super) struct Sums {
 #[derive(Clone, Debug)]
 pub(super) struct Books {
     prefix: String,
-    mirror: Mirror,
+    copy: StoreCopy,
     held: BTreeMap<VnetId, Held>,
     made: BTreeMap<VnetId, Made>,
     /// Hosts that take no new nodes.
@@ -61,7 +61,7 @@ impl Books {
     pub(super) fn new(pip: &str, ground: &Ground) -> Books {
         let prefix = format!("pip/{pip}/");
         Books {
-            mirror: Mirror::new(&prefix),
+            copy: StoreCopy::new(&prefix),
             prefix,
             held: BTreeMap::new(),
             made: BTreeMap::new(),
@@ -83,13 +83,13 @@ impl Books {
         now: Instant,
         ground: &Ground,
     ) -> Result<(), StoreError> {
-        for key in self.mirror.refresh(store, now)? {
+        for key in self.copy.refresh(store, now)? {
             let name = key.strip_prefix(&self.prefix).unwrap_or_default();
             let Some((kind, vnet)) = name.split_once('/') else {
                 continue;
             };
             if kind == DRAINED {
-                match self.mirror.entry(&key) {
+                match self.copy.entry(&key) {
                     Some(_) => self.drained.insert(vnet.to_owned()),
                     None => self.drained.remove(vnet),
                 };
@@ -98,7 +98,7 @@ impl Books {
             let Ok(vnet) = vnet.parse::<VnetId>() else {
                 continue;
             };
-            let entry = self.mirror.entry(&key);
+            let entry = self.copy.entry(&key);
             match kind {
                 "held" => match entry.map(from_value).transpose()? {
                     Some(held) => drop(self.held.insert(vnet, held)),
@@ -118,8 +118,8 @@ impl Books {
     fn replace_made(&mut self, vnet: VnetId, made: Option<Made>, ground: &Ground) {
         if let Some(old) = self.made.remove(&vnet) {
             for host in old.hosts() {
-                if let Some(there) = self.at.get_mut(host) {
-                    there.remove(&vnet);
+                if let Some(parts) = self.at.get_mut(host) {
+                    parts.remove(&vnet);
                 }
                 self.note_change(host, ground);
             }
@@ -236,7 +236,7 @@ impl Books {
         &self,
         ground: &Ground,
         vnet: Option<VnetId>,
-        is_there: impl Fn(HostId) -> bool,
+        is_present: impl Fn(HostId) -> bool,
     ) -> Residual {
         let own = vnet.and_then(|vnet| self.charges.get(&vnet));
         let substrate = &ground.substrate;
@@ -249,7 +249,7 @@ impl Books {
                 .unwrap_or_default();
             let name = ground.host_entry(HostId::of(number)).map(|it| &it.name);
             let is_drained = name.is_some_and(|name| self.is_drained(name));
-            hosts.push(if !is_there(HostId::of(number)) {
+            hosts.push(if !is_present(HostId::of(number)) {
                 Amounts::default()
             } else if is_drained {
                 own
@@ -319,7 +319,7 @@ impl Books {
     /// has changed since the books were read.
     pub(super) fn drained_as_read(&self, host: &str) -> Transaction {
         let key = format!("{}{DRAINED}/{host}", self.prefix);
-        Transaction::new().if_as_read(&*key, self.mirror.revision(&key))
+        Transaction::new().if_as_read(&*key, self.copy.revision(&key))
     }
 
     /// A transaction that marks a host as drained, or removes the mark. It conflicts if anything
@@ -328,7 +328,7 @@ impl Books {
         let sum = format!("{}promises", self.prefix);
         let key = format!("{}{DRAINED}/{host}", self.prefix);
         let transaction = Transaction::new()
-            .if_as_read(&*sum, self.mirror.revision(&sum))
+            .if_as_read(&*sum, self.copy.revision(&sum))
             .put(sum, vec![]);
         if is_drained {
             transaction.put(key, vec![])
@@ -342,13 +342,13 @@ impl Books {
     pub(super) fn change(&self, vnet: VnetId, takes: bool) -> Transaction {
         let [held, made] = [self.held_key(vnet), self.made_key(vnet)];
         let transaction = Transaction::new()
-            .if_as_read(&*held, self.mirror.revision(&held))
-            .if_as_read(&*made, self.mirror.revision(&made));
+            .if_as_read(&*held, self.copy.revision(&held))
+            .if_as_read(&*made, self.copy.revision(&made));
         if !takes {
             return transaction;
         }
         let sum = format!("{}promises", self.prefix);
-        let transaction = transaction.if_as_read(&*sum, self.mirror.revision(&sum));
+        let transaction = transaction.if_as_read(&*sum, self.copy.revision(&sum));
         transaction.put(sum, vec![])
     }
 
@@ -362,7 +362,7 @@ impl Books {
 
     /// The store's lease of a network's reservation.
     pub(super) fn lease(&self, vnet: VnetId) -> Option<crate::store::LeaseId> {
-        self.mirror.entry(&self.held_key(vnet))?.lease
+        self.copy.entry(&self.held_key(vnet))?.lease
     }
 
     /// Whether the store's entries of a network still match the books. Callers check this before

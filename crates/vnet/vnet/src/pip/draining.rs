@@ -112,7 +112,7 @@ impl<S: Store> Pip<S> {
             self.discard(&error);
         }
         let away = |(vnet, name, node): (VnetId, String, String)| NodeAway {
-            to: self.ways_out(now, vnet, host, &node),
+            to: self.destinations(now, vnet, host, &node),
             vnet,
             name,
             node,
@@ -150,7 +150,7 @@ impl<S: Store> Pip<S> {
         drained.filter_map(|host| self.ground.host(host)).collect()
     }
 
-    fn ways_out(
+    fn destinations(
         &self,
         now: Instant,
         vnet: VnetId,
@@ -169,8 +169,8 @@ impl<S: Store> Pip<S> {
         let mut room = None;
         let (mut ways, mut refusals): (Vec<String>, Vec<Reason>) = (Vec::new(), Vec::new());
         for (host, _) in hosts {
-            let way = [&*names, node, &host.name];
-            let planned = self.planned_in(now, way, 0, Duration::ZERO, &mut room);
+            let target = [&*names, node, &host.name];
+            let planned = self.planned_in(now, target, 0, Duration::ZERO, &mut room);
             match planned {
                 Ok(_) => ways.push(host.name.clone()),
                 Err(reason) if refusals.iter().any(|it| it.message == reason.message) => {}

@@ -74,9 +74,9 @@ fn far(
     let local = tunnel.outer[side]?;
     match (&link.ends[side], &link.ends[1 - side]) {
         (_, PartEnd::Node(other)) => match hosts.get(&other.node)? {
-            there if there == host => Some(Far::Here(other.clone())),
-            there => Some(Far::Host(FarHost {
-                host: there.clone(),
+            far_host if far_host == host => Some(Far::Here(other.clone())),
+            far_host => Some(Far::Host(FarHost {
+                host: far_host.clone(),
                 local,
                 remote: tunnel.outer[1 - side]?,
             })),
@@ -95,13 +95,13 @@ fn far(
 
 fn beyond<'a>(made: &'a Made, near: &EndPart) -> Option<&'a TunnelEnd> {
     let mut far = made.far.iter();
-    far.find(|(end, _)| end == near).map(|(_, there)| there)
+    far.find(|(end, _)| end == near).map(|(_, far_end)| far_end)
 }
 
 /// The tag of a tunnel. For a link to another provider it is the one that the VNP has chosen among
 /// those of both.
 fn tag(made: &Made, near: &EndPart, tunnel: &Tunnel) -> u32 {
-    beyond(made, near).map_or(tunnel.tag, |there| there.tag)
+    beyond(made, near).map_or(tunnel.tag, |far_end| far_end.tag)
 }
 
 /// The tunnel ends of links that leave the provider, for the other provider.
@@ -126,7 +126,7 @@ pub(super) fn offered(part: &PartRequest, placement: &Placement) -> Vec<(EndPart
 
 /// The state of a part from the reports of its hosts; a report of `None` means that the host is
 /// silent.
-pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) -> PartStatus {
+pub(super) fn status(made: &Made, reported: &BTreeMap<&str, Option<&HostStatus>>) -> PartStatus {
     let mut status = PartStatus {
         are_nodes_up: true,
         are_links_up: true,
@@ -134,14 +134,14 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
         obstacle: None,
     };
     let mut obstacles = Vec::new();
-    let off = switched_off(said.values().copied().flatten());
+    let off = switched_off(reported.values().copied().flatten());
     for host in made.laid.hosts() {
-        let said = said.get(host).copied().flatten();
+        let reported = reported.get(host).copied().flatten();
         // Until a move is decided, hosts other than its destination keep the previous generation.
         let least = made.generation() - u64::from(made.undecided().is_some());
-        let change = said.and_then(|said| said.refused.as_ref());
+        let change = reported.and_then(|reported| reported.refused.as_ref());
         let change = change.filter(|it| it.generation >= least);
-        let Some(said) = said.filter(|said| said.generation >= least) else {
+        let Some(reported) = reported.filter(|reported| reported.generation >= least) else {
             obstacles.extend(change.and_then(|it| obstacle_of(&it.node, &it.state)));
             let mut here = made.laid.placement.hosts.iter();
             let node = here
@@ -154,12 +154,12 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
             continue;
         };
         let is_up = |state: &NodeState| matches!(state, NodeState::Up | NodeState::Stopped);
-        let mut nodes = said.nodes.values();
+        let mut nodes = reported.nodes.values();
         status.are_nodes_up &= nodes.all(|node| is_up(&node.state));
-        let mut nodes = said.nodes.values();
+        let mut nodes = reported.nodes.values();
         status.are_consoles_ready &= nodes.all(NodeStatus::is_as_wanted);
-        status.are_links_up &= are_links_up(said, &off);
-        obstacles.extend(obstacle(said, &off));
+        status.are_links_up &= are_links_up(reported, &off);
+        obstacles.extend(obstacle(reported, &off));
     }
     status.obstacle = Obstacle::heaviest(obstacles.iter()).cloned();
     status
@@ -167,29 +167,29 @@ pub(super) fn status(made: &Made, said: &BTreeMap<&str, Option<&HostStatus>>) ->
 
 /// The links that the operator has switched off, according to any host. A host at the other end,
 /// where no node is stopped, only notices that no probe passes.
-fn switched_off<'a>(said: impl Iterator<Item = &'a HostStatus>) -> BTreeSet<u32> {
-    let links = said.flat_map(|host| &host.links);
+fn switched_off<'a>(reported: impl Iterator<Item = &'a HostStatus>) -> BTreeSet<u32> {
+    let links = reported.flat_map(|host| &host.links);
     let off = links.filter(|(_, link)| link.state.is_switched_off());
     off.map(|(number, _)| *number).collect()
 }
 
 /// Whether all links of a host's part are in the state that their operator wants; `off` are links
 /// that another host reports as switched off.
-fn are_links_up(said: &HostStatus, off: &BTreeSet<u32>) -> bool {
-    let mut links = said.links.iter();
+fn are_links_up(host: &HostStatus, off: &BTreeSet<u32>) -> bool {
+    let mut links = host.links.iter();
     links.all(|(number, link)| link.state.is_as_wanted() || off.contains(number))
 }
 
 /// The most important obstacle of a host's part, nodes first. Links in `off`, which the operator
 /// has switched off, are ignored.
-fn obstacle(said: &HostStatus, off: &BTreeSet<u32>) -> Option<Obstacle> {
-    let nodes = said.nodes.iter().filter_map(|(name, node)| {
+fn obstacle(host: &HostStatus, off: &BTreeSet<u32>) -> Option<Obstacle> {
+    let nodes = host.nodes.iter().filter_map(|(name, node)| {
         let is_silent = node.state == NodeState::Up && !node.is_console_ready;
         let silent = is_silent.then(|| Obstacle::ConsoleSilent(name.clone()));
         silent.or_else(|| obstacle_of(name, &node.state))
     });
     let nodes: Vec<Obstacle> = nodes.collect();
-    let mut links = said.links.iter();
+    let mut links = host.links.iter();
     Obstacle::heaviest(nodes.iter()).cloned().or_else(|| {
         links.find_map(|(number, link)| match &link.state {
             state if state.is_as_wanted() || off.contains(number) => None,
@@ -239,8 +239,8 @@ mod tests {
     fn link_switched_off_at_one_host_is_no_obstacle_elsewhere() {
         let hosts = [saying(Cause::Operator), saying(Cause::Silent)];
         let off = switched_off(hosts.iter());
-        assert!(hosts.iter().all(|said| are_links_up(said, &off)));
-        assert!(hosts.iter().all(|said| obstacle(said, &off).is_none()));
+        assert!(hosts.iter().all(|host| are_links_up(host, &off)));
+        assert!(hosts.iter().all(|host| obstacle(host, &off).is_none()));
         // A link that is silent for another reason is still an obstacle.
         let off = switched_off(hosts[1..].iter());
         assert!(!are_links_up(&hosts[1], &off));

@@ -49,10 +49,12 @@ pub enum MoveOutcome {
     /// The node runs at its destination.
     Moved {
         /// How long the node was paused, µs; `None` if unknown.
-        stood_us: Option<u64>,
+        #[serde(rename = "stood_us")]
+        paused_us: Option<u64>,
     },
     /// The destination lost the node's state after it had arrived, and has created the node again.
-    MadeAnew {},
+    #[serde(rename = "made-anew")]
+    Recreated {},
     /// The node is still at its source.
     Stayed {
         /// The reason, for the provider's operator.

@@ -175,7 +175,7 @@ impl<S: Store> Pip<S> {
             return Ok(());
         };
         let number = moving.number;
-        let [here, there] =
+        let [at_source, at_destination] =
             [&moving.from, &moving.to].map(|host| self.state_of_move(host, vnet, number));
         let is_late = now.as_millis() >= moving.until_ms;
         if moving.is_decided {
@@ -189,7 +189,7 @@ impl<S: Store> Pip<S> {
                 Ok(())
             };
         }
-        match (there, here) {
+        match (at_destination, at_source) {
             (Some(MoveState::Failed { reason }), _) | (_, Some(MoveState::Failed { reason })) => {
                 let reason = reason.clone();
                 self.give_up_move(now, vnet, reason)
@@ -200,8 +200,8 @@ impl<S: Store> Pip<S> {
             }
             (Some(MoveState::Arrived {}), _) => self.decide_move(now, vnet),
             (Some(MoveState::Awaited {}), None) => {
-                let said = self.report_of(&moving.to).map(|(_, said)| said);
-                let Some(at) = said.and_then(|said| said.moves_at.clone()) else {
+                let reported = self.report_of(&moving.to).map(|(_, reported)| reported);
+                let Some(at) = reported.and_then(|reported| reported.moves_at.clone()) else {
                     return Ok(());
                 };
                 let order = SendNode {
@@ -223,8 +223,8 @@ impl<S: Store> Pip<S> {
                 Ok(())
             }
             (None, _) => {
-                let said = self.said(vnet, &moving.to);
-                if said.is_some_and(|said| said.generation >= made.generation()) {
+                let reported = self.status_of(vnet, &moving.to);
+                if reported.is_some_and(|reported| reported.generation >= made.generation()) {
                     let part = hosting::host_part(vnet, made, &moving.placement, &moving.to);
                     let order = ReceiveNode {
                         number,
@@ -283,15 +283,15 @@ impl<S: Store> Pip<S> {
         else {
             return Ok(());
         };
-        let said = self.said(vnet, &moving.to);
-        let said = said.filter(|said| said.generation >= made.generation());
-        let node = said.and_then(|said| said.nodes.get(&moving.node));
+        let status = self.status_of(vnet, &moving.to);
+        let status = status.filter(|status| status.generation >= made.generation());
+        let node = status.and_then(|status| status.nodes.get(&moving.node));
         let is_up = node.is_some_and(|node| node.state == NodeState::Up);
         let is_own = |end: &PartEnd| matches!(end, PartEnd::Node(end) if end.node == moving.node);
         let links = made.laid.part.links.iter();
         let mut links = links.filter(|link| link.ends.iter().any(is_own));
         let is_linked = links.all(|link| {
-            let link = said.and_then(|said| said.links.get(&link.number));
+            let link = status.and_then(|status| status.links.get(&link.number));
             link.is_some_and(|link| link.state == LinkState::Up)
         });
         let is_known = made.previous.is_empty() && made.untold.is_none();
@@ -299,12 +299,12 @@ impl<S: Store> Pip<S> {
             return Ok(());
         }
         let outcome = match self.state_of_move(&moving.to, vnet, moving.number) {
-            Some(MoveState::Runs { stood_us }) => MoveOutcome::Moved {
-                stood_us: *stood_us,
+            Some(MoveState::Runs { paused_us }) => MoveOutcome::Moved {
+                paused_us: *paused_us,
             },
             // The node resumes in a moment.
             Some(MoveState::Arrived {}) if !is_late => return Ok(()),
-            _ => MoveOutcome::MadeAnew {},
+            _ => MoveOutcome::Recreated {},
         };
         self.end_move(now, vnet, outcome)
     }
@@ -338,10 +338,10 @@ impl<S: Store> Pip<S> {
 
     /// Orders a host to end every move that it reports and that is not the current one.
     pub(super) fn end_moves(&mut self, host: &str) {
-        let said = self.report_of(host).map(|(_, said)| said);
-        let named: Vec<(VnetId, u64)> = said
+        let reported = self.report_of(host).map(|(_, reported)| reported);
+        let named: Vec<(VnetId, u64)> = reported
             .into_iter()
-            .flat_map(|said| &said.moves)
+            .flat_map(|reported| &reported.moves)
             .map(|it| (it.vnet, it.number))
             .collect();
         for (vnet, number) in named {
@@ -351,8 +351,8 @@ impl<S: Store> Pip<S> {
                 .is_some_and(|moving| moving.number == number);
             // First the host's new part tells it whether the node runs there.
             let is_behind = made.is_some_and(|made| {
-                let said = self.said(vnet, host);
-                said.is_some_and(|said| said.generation < made.generation_at(host))
+                let reported = self.status_of(vnet, host);
+                reported.is_some_and(|reported| reported.generation < made.generation_at(host))
             });
             if !is_under_way && !is_behind {
                 self.send(host, ToAgent::EndMove { vnet, number });
@@ -361,8 +361,8 @@ impl<S: Store> Pip<S> {
     }
 
     fn state_of_move(&self, host: &str, vnet: VnetId, number: u64) -> Option<&MoveState> {
-        let (_, said) = self.report_of(host)?;
-        let mut moves = said.moves.iter();
+        let (_, report) = self.report_of(host)?;
+        let mut moves = report.moves.iter();
         let found = moves.find(|it| it.vnet == vnet && it.number == number)?;
         Some(&found.state)
     }

@@ -28,11 +28,11 @@ impl<S: Store> Pip<S> {
             return Ok(());
         }
         self.quiet.remove(&host);
-        let Some((_, said)) = self.reports.get(&host) else {
+        let Some((_, report)) = self.reports.get(&host) else {
             return Ok(());
         };
-        let said = Arc::clone(said);
-        if self.compare(now, &said)? {
+        let report = Arc::clone(report);
+        if self.compare(now, &report)? {
             self.quiet.insert(host, changes);
         }
         Ok(())
@@ -40,12 +40,12 @@ impl<S: Store> Pip<S> {
 
     /// Compares a report with what the host should have, and sends the orders that are due. Returns
     /// whether there was nothing to do.
-    fn compare(&mut self, now: Instant, said: &FromAgent) -> Result<bool, StoreError> {
-        let host = said.host.as_str();
+    fn compare(&mut self, now: Instant, report: &FromAgent) -> Result<bool, StoreError> {
+        let host = report.host.as_str();
         let mut vnets = self.books.at(host);
         let mut is_right = true;
-        let there = said.parts.iter().map(|it| (it.vnet, it.generation));
-        for (vnet, through) in there {
+        let parts = report.parts.iter().map(|it| (it.vnet, it.generation));
+        for (vnet, through) in parts {
             if self.books.made(vnet).is_none() {
                 is_right = false;
                 // The part was removed, and the host still has it. Or the books are out of date:
@@ -63,15 +63,15 @@ impl<S: Store> Pip<S> {
         for vnet in vnets {
             is_right &= self.order_host(now, vnet, host);
             self.tell_status(now, vnet, false);
-            self.settle(now, vnet)?;
+            self.finish_removal(now, vnet)?;
             self.drive_move(now, vnet)?;
             let is_settled =
                 |made: &Made| !made.is_leaving && made.previous.is_empty() && made.is_still();
             is_right &= self.books.made(vnet).is_some_and(is_settled);
         }
         self.end_moves(host);
-        let said = self.report_of(host).map(|(_, said)| said);
-        Ok(is_right && said.is_some_and(|said| said.moves.is_empty()))
+        let report = self.report_of(host).map(|(_, report)| report);
+        Ok(is_right && report.is_some_and(|report| report.moves.is_empty()))
     }
 
     /// Sends orders to the hosts of a network whose reports differ from what they should have.
@@ -91,10 +91,10 @@ impl<S: Store> Pip<S> {
             return true;
         };
         let is_wanted = made.wanted_hosts().contains(host);
-        let said = self.said(vnet, host);
-        let generation = said.map(|said| said.generation);
+        let status = self.status_of(vnet, host);
+        let generation = status.map(|status| status.generation);
         // A host that has refused a change retries it by itself.
-        let refused = said.and_then(|said| said.refused.as_ref());
+        let refused = status.and_then(|status| status.refused.as_ref());
         let refused = refused.map(|change| change.generation);
         let order = if is_wanted {
             made.generation_at(host)
@@ -141,7 +141,7 @@ impl<S: Store> Pip<S> {
 
     /// Records in the store which parts the hosts have removed, and reports a complete removal to
     /// the VNP.
-    pub(super) fn settle(&mut self, now: Instant, vnet: VnetId) -> Result<(), StoreError> {
+    pub(super) fn finish_removal(&mut self, now: Instant, vnet: VnetId) -> Result<(), StoreError> {
         let Some(made) = self.books.made(vnet) else {
             return Ok(());
         };
@@ -179,7 +179,7 @@ impl<S: Store> Pip<S> {
         let mut known = known.filter(|host| self.ground.host(host).is_some());
         known.all(|host| {
             if wanted.contains(host) {
-                self.said(vnet, host)
+                self.status_of(vnet, host)
                     .is_some_and(|said| said.generation >= made.generation_at(host))
             } else {
                 self.has_removed(vnet, made.generation(), host)
@@ -189,7 +189,7 @@ impl<S: Store> Pip<S> {
 
     /// Removes the parts whose lease has expired, and repeats orders that hosts have not carried
     /// out.
-    pub(super) fn look(&mut self, now: Instant) -> Result<(), StoreError> {
+    pub(super) fn check_parts(&mut self, now: Instant) -> Result<(), StoreError> {
         self.books.refresh(&mut self.store, now, &self.ground)?;
         let all: Vec<VnetId> = self.books.all_made().map(|(vnet, _)| vnet).collect();
         for vnet in all {
@@ -208,14 +208,14 @@ impl<S: Store> Pip<S> {
             }
             self.order(now, vnet);
             self.tell_status(now, vnet, false);
-            self.settle(now, vnet)?;
+            self.finish_removal(now, vnet)?;
             self.drive_move(now, vnet)?;
         }
         let oldest = now - self.timing.repeat;
         self.ordered.retain(|_, (.., at)| *at > oldest);
         self.told_beyond.retain(|_, (.., at)| *at > oldest);
         self.sends.retain(|_, until| *until > now);
-        self.lately.tidy(now);
+        self.reason_cache.tidy(now);
         self.books.refresh(&mut self.store, now, &self.ground)
     }
 
@@ -230,12 +230,12 @@ impl<S: Store> Pip<S> {
             // The VNP still has the state from before this process began.
             return;
         }
-        let said = hosts.into_iter().map(|host| {
-            let said = self.said(vnet, host);
-            let is_there = self.is_there_by_name(now, host);
-            (host, said.filter(|_| is_there))
+        let reported = hosts.into_iter().map(|host| {
+            let reported = self.status_of(vnet, host);
+            let is_present = self.is_present_by_name(now, host);
+            (host, reported.filter(|_| is_present))
         });
-        let status = hosting::status(made, &said.collect());
+        let status = hosting::status(made, &reported.collect());
         let (vnp, round) = (made.vnp.clone(), made.round);
         let before = self.told.insert(vnet, status.clone());
         if always || before.as_ref() != Some(&status) {
@@ -244,7 +244,7 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    pub(super) fn said(&self, vnet: VnetId, host: &str) -> Option<&HostStatus> {
+    pub(super) fn status_of(&self, vnet: VnetId, host: &str) -> Option<&HostStatus> {
         let (_, said) = self.report_of(host)?;
         said.parts.iter().find(|status| status.vnet == vnet)
     }
@@ -252,9 +252,9 @@ impl<S: Store> Pip<S> {
     /// Whether a host has reported that it has nothing of a network, and that it will never make a
     /// generation up to this one.
     fn has_removed(&self, vnet: VnetId, generation: u64, host: &str) -> bool {
-        self.report_of(host).is_some_and(|(_, said)| {
-            let through = said.removed.get(&vnet);
-            let is_absent = said.parts.iter().all(|status| status.vnet != vnet);
+        self.report_of(host).is_some_and(|(_, report)| {
+            let through = report.removed.get(&vnet);
+            let is_absent = report.parts.iter().all(|status| status.vnet != vnet);
             is_absent && through.is_some_and(|through| *through >= generation)
         })
     }

@@ -13,20 +13,20 @@ use crate::store::Store;
 impl<S: Store> Pip<S> {
     /// The resources that are free for a network on present hosts.
     pub(super) fn free(&self, now: Instant, vnet: Option<VnetId>) -> Residual {
-        let is_there = |host: HostId| match self.ground.host_entry(host) {
-            Some(_) => self.is_there(now, host),
+        let is_present = |host: HostId| match self.ground.host_entry(host) {
+            Some(_) => self.is_present(now, host),
             None => true,
         };
-        self.books.free(&self.ground, vnet, is_there)
+        self.books.free(&self.ground, vnet, is_present)
     }
 
     /// Like [`Pip::free`], but hosts whose presence is not known yet count as present.
     pub(super) fn free_as_hoped(&self, now: Instant, vnet: Option<VnetId>) -> Residual {
-        let may_be_there = |host: HostId| match self.ground.host_entry(host) {
-            Some(_) => self.is_there(now, host) || self.is_unheard(now, host),
+        let may_be_present = |host: HostId| match self.ground.host_entry(host) {
+            Some(_) => self.is_present(now, host) || self.is_unheard(now, host),
             None => true,
         };
-        self.books.free(&self.ground, vnet, may_be_there)
+        self.books.free(&self.ground, vnet, may_be_present)
     }
 
     /// Whether the presence of a host is not known yet: it has not reported since this process
@@ -52,13 +52,13 @@ impl<S: Store> Pip<S> {
         self.reports.get(&self.ground.host(host)?)
     }
 
-    pub(super) fn is_there(&self, now: Instant, host: HostId) -> bool {
+    pub(super) fn is_present(&self, now: Instant, host: HostId) -> bool {
         let report = self.reports.get(&host);
         report.is_some_and(|(at, _)| now.since(*at) < self.timing.silence)
     }
 
-    pub(super) fn is_there_by_name(&self, now: Instant, host: &str) -> bool {
+    pub(super) fn is_present_by_name(&self, now: Instant, host: &str) -> bool {
         let number = self.ground.host(host);
-        number.is_some_and(|number| self.is_there(now, number))
+        number.is_some_and(|number| self.is_present(now, number))
     }
 }

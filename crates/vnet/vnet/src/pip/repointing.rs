@@ -218,19 +218,19 @@ impl<S: Store> Pip<S> {
 /// The far ends of a part after `ends` have changed; `None` if the part has no such links.
 fn led(made: &Made, ends: &[(EndPart, TunnelEnd)]) -> Option<Vec<(EndPart, TunnelEnd)>> {
     let mut far: BTreeMap<EndPart, TunnelEnd> = BTreeMap::new();
-    for (near, there) in ends {
-        far.insert(near.clone(), there.clone());
+    for (near, far_end) in ends {
+        far.insert(near.clone(), far_end.clone());
     }
     let known = |near: &EndPart| made.far.iter().any(|(end, _)| end == near);
     if !far.keys().all(known) {
         return None;
     }
     let all = made.far.iter().map(|(near, before)| {
-        let there = far.remove(near).map(|there| TunnelEnd {
+        let far_end = far.remove(near).map(|far_end| TunnelEnd {
             tag: before.tag,
-            ..there
+            ..far_end
         });
-        (near.clone(), there.unwrap_or_else(|| before.clone()))
+        (near.clone(), far_end.unwrap_or_else(|| before.clone()))
     });
     Some(all.collect())
 }

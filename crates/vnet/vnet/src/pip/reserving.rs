@@ -166,7 +166,7 @@ impl<S: Store> Pip<S> {
         free: &Residual,
         part: &PartRequest,
     ) -> Reason {
-        if let Some(reason) = self.lately.reason(now, vnet, part) {
+        if let Some(reason) = self.reason_cache.reason(now, vnet, part) {
             return reason;
         }
         let drained = self.drained_hosts();
@@ -177,7 +177,8 @@ impl<S: Store> Pip<S> {
             limits: &self.limits,
         };
         let reason = placing::why_not(&self.ground, free, part, &keeping);
-        self.lately.keep(now, vnet, part.clone(), reason.clone());
+        self.reason_cache
+            .keep(now, vnet, part.clone(), reason.clone());
         reason
     }
 }

@@ -173,7 +173,7 @@ impl<S: Store> Pip<S> {
                 location: host.location.clone(),
                 address: host.address,
                 labels: host.labels.clone(),
-                is_there: self.is_there(now, id),
+                is_there: self.is_present(now, id),
                 is_drained: self.books.is_drained(&host.name),
                 heard_ms: heard.map(|at| now.since(at).as_millis()),
                 cpus: Share::of(host.cpus, promised.cpu, used.cpu),
@@ -230,15 +230,15 @@ impl<S: Store> Pip<S> {
         let nodes = laid.part.nodes.iter().map(|wanted| {
             let node = &wanted.node;
             let host = hosts.get(&node.name).cloned().unwrap_or_default();
-            let said = self.said(vnet, &host);
-            let said = said.and_then(|said| said.nodes.get(&node.name));
+            let status = self.status_of(vnet, &host);
+            let status = status.and_then(|status| status.nodes.get(&node.name));
             NodeView {
                 name: node.name.clone(),
                 kind: node.kind,
                 image: node.image.clone(),
                 cpus: node.cpus,
                 memory_mib: node.memory_mib,
-                state: said.map(|it| it.state.clone()).unwrap_or_default(),
+                state: status.map(|it| it.state.clone()).unwrap_or_default(),
                 host,
             }
         });
@@ -270,8 +270,8 @@ impl<S: Store> Pip<S> {
             PartEnd::Node(end) => laid.placement.hosts.get(&end.node),
             PartEnd::Border(_) => None,
         });
-        let said = near.and_then(|host| self.said(vnet, host));
-        let said = said.and_then(|said| said.links.get(&link.number));
+        let status = near.and_then(|host| self.status_of(vnet, host));
+        let status = status.and_then(|status| status.links.get(&link.number));
         LinkView {
             number: link.number,
             ends: [0, 1].map(|side| match &ends[side] {
@@ -283,7 +283,7 @@ impl<S: Store> Pip<S> {
             tag: tunnel.tag,
             outer: tunnel.outer,
             path: path.to_vec(),
-            state: said.map(|it| it.state.clone()).unwrap_or_default(),
+            state: status.map(|it| it.state.clone()).unwrap_or_default(),
         }
     }
 }

@@ -357,9 +357,9 @@ fn random_work_agrees(subject: &mut dyn Subject) {
                 .map(|entry| (entry.key, entry.value))
                 .collect()
         };
-        let there = all(&mut *stores[1 - store], now, "random/");
+        let other = all(&mut *stores[1 - store], now, "random/");
         let expected = all(&mut model, now, "random/");
-        assert_eq!(values(there.clone()), values(expected), "after {real:?}");
+        assert_eq!(values(other.clone()), values(expected), "after {real:?}");
         if random.chance(3000) {
             let changes = stores[0]
                 .changes(now, &range, seen)
@@ -367,7 +367,7 @@ fn random_work_agrees(subject: &mut dyn Subject) {
             seen = changes.through;
             copy.retain(|key, _| !changes.deleted.contains(key));
             copy.extend(by_key(changes.written));
-            assert_eq!(copy, by_key(there));
+            assert_eq!(copy, by_key(other));
         }
     }
 }

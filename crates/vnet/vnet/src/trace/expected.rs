@@ -36,18 +36,22 @@ pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route, NoRoute>
         Some((address, hops(part, from, address)?))
     });
     let shortest = ways.min_by_key(|(_, hops)| hops.len());
-    let (address, there) = shortest.ok_or_else(|| NoRoute {
+    let (address, request_hops) = shortest.ok_or_else(|| NoRoute {
         from: from.to_owned(),
         to: to.to_owned(),
     })?;
     let mut spots = Vec::new();
-    passes(&mut spots, Direction::There, &there);
+    passes(&mut spots, Direction::Request, &request_hops);
     // Replies go to the address of the interface through which the request leaves.
-    let source = there
+    let source = request_hops
         .first()
         .and_then(|(link, side)| address_at(part, *link, *side));
-    let back = source.and_then(|source| hops(part, to, source));
-    passes(&mut spots, Direction::Back, &back.unwrap_or_default());
+    let reply_hops = source.and_then(|source| hops(part, to, source));
+    passes(
+        &mut spots,
+        Direction::Reply,
+        &reply_hops.unwrap_or_default(),
+    );
     Ok(Route { address, spots })
 }
 
@@ -57,32 +61,32 @@ pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route, NoRoute>
 /// # Errors
 /// No route leads there.
 pub fn expected_at(part: &HostPart, from: &str, address: Ipv4Addr) -> Result<Route, NoRoute> {
-    let there = hops(part, from, address).filter(|hops| !hops.is_empty());
-    let there = there.ok_or_else(|| NoRoute {
+    let request_hops = hops(part, from, address).filter(|hops| !hops.is_empty());
+    let request_hops = request_hops.ok_or_else(|| NoRoute {
         from: from.to_owned(),
         to: address.to_string(),
     })?;
     let mut spots = Vec::new();
-    passes(&mut spots, Direction::There, &there);
-    let back: Vec<(u32, usize)> = there
+    passes(&mut spots, Direction::Request, &request_hops);
+    let reply_hops: Vec<(u32, usize)> = request_hops
         .iter()
         .rev()
         .map(|(link, side)| (*link, 1 - side))
         .collect();
-    passes(&mut spots, Direction::Back, &back);
+    passes(&mut spots, Direction::Reply, &reply_hops);
     Ok(Route { address, spots })
 }
 
 /// Adds the two ports of each hop. A hop is a link and the side at which it is entered.
-fn passes(spots: &mut Vec<(Direction, Spot)>, way: Direction, hops: &[(u32, usize)]) {
+fn passes(spots: &mut Vec<(Direction, Spot)>, direction: Direction, hops: &[(u32, usize)]) {
     for (link, side) in hops {
         let spot = |side, act| Spot {
             link: *link,
             side,
             act,
         };
-        spots.push((way, spot(*side, Act::Sends)));
-        spots.push((way, spot(1 - side, Act::Receives)));
+        spots.push((direction, spot(*side, Act::Sends)));
+        spots.push((direction, spot(1 - side, Act::Receives)));
     }
 }
 
@@ -122,7 +126,7 @@ mod tests {
     use crate::trace::test_part::part;
 
     #[test]
-    fn way_leads_over_the_nodes_between_and_back() {
+    fn path_leads_over_the_nodes_between_and_back() {
         let part = part(&["a b", "c b"]);
         let route = expected(&part, "a", "c").unwrap();
         assert_eq!(route.address, Ipv4Addr::new(10, 0, 0, 5));
@@ -132,7 +136,7 @@ mod tests {
         let words: Vec<String> = route
             .spots
             .iter()
-            .map(|(way, it)| format!("{way:?} {:?} {}.{}", it.act, it.link, it.side))
+            .map(|(direction, it)| format!("{direction:?} {:?} {}.{}", it.act, it.link, it.side))
             .collect();
         assert_eq!(
             words,

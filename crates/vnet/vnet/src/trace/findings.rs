@@ -31,7 +31,7 @@ pub(super) fn findings(
             continue;
         }
         let (had, left) = (before.seen, after.seen);
-        found.push(match (before.act, before.way == after.way) {
+        found.push(match (before.act, before.direction == after.direction) {
             (Act::Sends, _) if before.end == after.end => {
                 let far = part.links.iter().find(|link| link.number == before.link);
                 let far = far.map_or_else(String::new, |link| link.far.to_string());
@@ -68,7 +68,7 @@ pub(super) fn findings(
     if let Some(last) = last
         && found.is_empty()
         && last.seen > 0
-        && last.way == Direction::Back
+        && last.direction == Direction::Reply
     {
         found.push("all packets passed, but answers arrived too late".to_owned());
     }
@@ -112,9 +112,15 @@ mod tests {
     use crate::host_part::{Far, FarHost};
     use crate::trace::test_part::part;
 
-    fn place(way: Direction, end: &str, act: Act, (link, side): (u32, usize), seen: u64) -> Place {
+    fn place(
+        direction: Direction,
+        end: &str,
+        act: Act,
+        (link, side): (u32, usize),
+        seen: u64,
+    ) -> Place {
         Place {
-            way,
+            direction,
             end: end.to_owned(),
             act,
             link,
@@ -128,12 +134,12 @@ mod tests {
     #[test]
     fn drop_on_a_link_stands_with_its_counters() {
         let part = part(&["a b"]);
-        let there = Direction::There;
+        let request = Direction::Request;
         let places = [
-            place(there, "a:eth0", Act::Sends, (0, 0), 5),
-            place(there, "b:eth0", Act::Receives, (0, 1), 3),
-            place(Direction::Back, "b:eth0", Act::Sends, (0, 1), 3),
-            place(Direction::Back, "a:eth0", Act::Receives, (0, 0), 3),
+            place(request, "a:eth0", Act::Sends, (0, 0), 5),
+            place(request, "b:eth0", Act::Receives, (0, 1), 3),
+            place(Direction::Reply, "b:eth0", Act::Sends, (0, 1), 3),
+            place(Direction::Reply, "a:eth0", Act::Receives, (0, 0), 3),
         ];
         let dropped = |end: LinkEnd| {
             assert_eq!(end, (0, 0));
@@ -161,8 +167,8 @@ mod tests {
             remote: Ipv4Addr::new(192, 0, 2, 2),
         });
         let places = [
-            place(Direction::There, "a:eth0", Act::Sends, (0, 0), 3),
-            place(Direction::Back, "a:eth0", Act::Receives, (0, 0), 1),
+            place(Direction::Request, "a:eth0", Act::Sends, (0, 0), 3),
+            place(Direction::Reply, "a:eth0", Act::Receives, (0, 0), 1),
         ];
         let dropped = |_: LinkEnd| Dropped {
             no_flow: 2,
@@ -181,11 +187,11 @@ mod tests {
     #[test]
     fn node_that_keeps_frames_is_named() {
         let part = part(&["a b", "b c"]);
-        let there = Direction::There;
+        let request = Direction::Request;
         let mut places = vec![
-            place(there, "a:eth0", Act::Sends, (0, 0), 2),
-            place(there, "b:eth0", Act::Receives, (0, 1), 2),
-            place(there, "b:eth1", Act::Sends, (1, 0), 0),
+            place(request, "a:eth0", Act::Sends, (0, 0), 2),
+            place(request, "b:eth0", Act::Receives, (0, 1), 2),
+            place(request, "b:eth1", Act::Sends, (1, 0), 0),
         ];
         let found = |places: &[Place]| {
             findings(&part, places, &Sightings::default(), &|_| {
@@ -193,7 +199,7 @@ mod tests {
             })
         };
         assert_eq!(found(&places), ["node b passes on 0 of 2"]);
-        places[2].way = Direction::Back;
+        places[2].direction = Direction::Reply;
         assert_eq!(found(&places), ["node b answers 0 of 2"]);
         places[0].seen = 0;
         places[1].seen = 0;

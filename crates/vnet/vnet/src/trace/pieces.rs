@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::dropped::Dropped;
 use super::expected::{NoRoute, Route, expected};
 use super::sightings::{Sighting, Sightings};
-use super::{Act, Direction, Echoes, Spot, Way, WayQuery, addresses_of, end_of, way_of};
+use super::{Act, Direction, Echoes, Spot, Trace, TraceQuery, addresses_of, end_of, trace_of};
 use crate::host_part::{EndPart, HostPart, LinkEnd};
 
 /// What each host has to look for: echo requests and replies between two nodes.
@@ -34,9 +34,10 @@ pub struct Sought {
 /// What a host has seen at a link end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sight {
+pub struct EndSighting {
     /// Whether the frames are echo requests or replies.
-    pub way: Direction,
+    #[serde(rename = "way")]
+    pub direction: Direction,
     /// The link end, `NODE:INTERFACE`.
     pub end: String,
     /// Whether the node sends or receives the frames there.
@@ -90,7 +91,7 @@ pub struct EndDropped {
 #[serde(deny_unknown_fields)]
 pub struct PieceSeen {
     /// The echo requests and replies seen, by link end and direction.
-    pub sights: Vec<Sight>,
+    pub sights: Vec<EndSighting>,
     /// The ICMP errors that routers sent, by router and type.
     pub refusals: Vec<Refusals>,
     /// The ARP requests of nodes, by link end and address.
@@ -158,7 +159,7 @@ impl Together {
     /// The result of a trace of `query.echoes` echo requests. `seen` is what all hosts have seen of
     /// the trace; `rtts` has the round-trip time of each request that was answered.
     #[must_use]
-    pub fn way(&self, query: &WayQuery, rtts: &[Duration], seen: &PieceSeen) -> Way {
+    pub fn trace(&self, query: &TraceQuery, rtts: &[Duration], seen: &PieceSeen) -> Trace {
         let mut sightings = Sightings::default();
         for sight in &seen.sights {
             // An end that the network does not have is ignored.
@@ -169,7 +170,7 @@ impl Together {
                     act: sight.act,
                 };
                 let (frames, after_us) = (sight.frames, sight.after_us);
-                sightings.add(sight.way, spot, Sighting { frames, after_us });
+                sightings.add(sight.direction, spot, Sighting { frames, after_us });
             }
         }
         for it in &seen.refusals {
@@ -199,7 +200,7 @@ impl Together {
             rtt: rtts.iter().min().copied(),
         };
         let names = (&*query.from, &*query.to);
-        way_of(
+        trace_of(
             &self.part,
             names,
             &self.route,
@@ -226,9 +227,9 @@ mod tests {
     use super::*;
     use crate::trace::test_part::part;
 
-    fn sight(way: Direction, end: &str, act: Act, frames: u64) -> Sight {
-        Sight {
-            way,
+    fn sight(direction: Direction, end: &str, act: Act, frames: u64) -> EndSighting {
+        EndSighting {
+            direction,
             end: end.to_owned(),
             act,
             frames,
@@ -236,8 +237,8 @@ mod tests {
         }
     }
 
-    fn query(from: &str, to: &str) -> WayQuery {
-        WayQuery {
+    fn query(from: &str, to: &str) -> TraceQuery {
+        TraceQuery {
             from: from.to_owned(),
             to: to.to_owned(),
             echoes: 3,
@@ -250,16 +251,16 @@ mod tests {
         let sought = together.sought();
         assert_eq!(sought.ends, ["a:eth0", "b:eth0", "b:eth1", "c:eth0"]);
         // What each host has seen: the host of c lost all frames of the link from b to c.
-        let there = Direction::There;
+        let request = Direction::Request;
         let mut seen = PieceSeen {
-            sights: vec![sight(there, "a:eth0", Act::Sends, 3)],
+            sights: vec![sight(request, "a:eth0", Act::Sends, 3)],
             ..PieceSeen::default()
         };
         seen.add(PieceSeen {
             sights: vec![
-                sight(there, "b:eth0", Act::Receives, 3),
-                sight(there, "b:eth1", Act::Sends, 3),
-                sight(there, "stranger:eth0", Act::Sends, 9),
+                sight(request, "b:eth0", Act::Receives, 3),
+                sight(request, "b:eth1", Act::Sends, 3),
+                sight(request, "stranger:eth0", Act::Sends, 9),
             ],
             ..PieceSeen::default()
         });
@@ -275,15 +276,15 @@ mod tests {
             }],
             ..PieceSeen::default()
         });
-        let way = together.way(&query("a", "c"), &[], &seen);
-        assert_eq!((way.asked, way.answered), (3, 0));
-        let places: Vec<(&str, u64)> = way.places.iter().map(|it| (&*it.end, it.seen)).collect();
+        let trace = together.trace(&query("a", "c"), &[], &seen);
+        assert_eq!((trace.asked, trace.answered), (3, 0));
+        let places: Vec<(&str, u64)> = trace.places.iter().map(|it| (&*it.end, it.seen)).collect();
         assert_eq!(
             places[..4],
             [("a:eth0", 3), ("b:eth0", 3), ("b:eth1", 3), ("c:eth0", 0)]
         );
         assert_eq!(
-            way.findings,
+            trace.findings,
             [
                 "link 1 (b:eth1 -- c:eth0) delivers 0 of 3; dropped in this time: 3 because a \
                  queue was full"
@@ -292,11 +293,11 @@ mod tests {
     }
 
     #[test]
-    fn way_whose_echoes_are_answered_has_no_finding() {
+    fn trace_whose_echoes_are_answered_has_no_finding() {
         let together = Together::of(part(&["a b"]), ["a", "b"]).unwrap();
         let rtts = [3, 1, 2].map(Duration::from_millis);
-        let way = together.way(&query("a", "b"), &rtts, &PieceSeen::default());
-        assert_eq!((way.answered, way.rtt_ns), (3, Some(1_000_000)));
-        assert!(way.findings.is_empty());
+        let trace = together.trace(&query("a", "b"), &rtts, &PieceSeen::default());
+        assert_eq!((trace.answered, trace.rtt_ns), (3, Some(1_000_000)));
+        assert!(trace.findings.is_empty());
     }
 }

@@ -28,24 +28,27 @@ pub struct Sighting {
 impl Sightings {
     /// The echo frames seen at a port in one direction; zero frames if none were seen.
     #[must_use]
-    pub fn at(&self, way: Direction, spot: Spot) -> Sighting {
-        self.echoes.get(&(way, spot)).copied().unwrap_or_default()
+    pub fn at(&self, direction: Direction, spot: Spot) -> Sighting {
+        self.echoes
+            .get(&(direction, spot))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// All ports with what was seen there.
     pub fn all(&self) -> impl Iterator<Item = (Direction, Spot, Sighting)> {
         let echoes = self.echoes.iter();
-        echoes.map(|((way, spot), sighting)| (*way, *spot, *sighting))
+        echoes.map(|((direction, spot), sighting)| (*direction, *spot, *sighting))
     }
 
     /// The entry of a port and direction, for counting more frames; created if it does not exist.
-    pub fn entry(&mut self, way: Direction, spot: Spot) -> &mut Sighting {
-        self.echoes.entry((way, spot)).or_default()
+    pub fn entry(&mut self, direction: Direction, spot: Spot) -> &mut Sighting {
+        self.echoes.entry((direction, spot)).or_default()
     }
 
     /// Sets the entry of a port and direction, for instance from the report of another host.
-    pub fn add(&mut self, way: Direction, spot: Spot, sighting: Sighting) {
-        self.echoes.insert((way, spot), sighting);
+    pub fn add(&mut self, direction: Direction, spot: Spot, sighting: Sighting) {
+        self.echoes.insert((direction, spot), sighting);
     }
 
     /// The ports where something was seen.

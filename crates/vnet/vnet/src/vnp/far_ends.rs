@@ -14,8 +14,8 @@ pub(super) fn far(
 ) -> BTreeMap<String, Vec<(EndPart, TunnelEnd)>> {
     let mut ends = BTreeMap::new();
     for (pip, offered) in offers {
-        for (near, there) in offered {
-            ends.insert(near, (pip, there));
+        for (near, far_end) in offered {
+            ends.insert(near, (pip, far_end));
         }
     }
     let mut far: BTreeMap<String, Vec<(EndPart, TunnelEnd)>> = BTreeMap::new();
@@ -25,12 +25,12 @@ pub(super) fn far(
         };
         let (_, tag) = (one.0, one.1.tag).min((other.0, other.1.tag));
         for (side, (own, beyond)) in [(one, other), (other, one)].into_iter().enumerate() {
-            let there = TunnelEnd {
+            let far_end = TunnelEnd {
                 tag,
                 ..beyond.1.clone()
             };
             let list = far.entry(own.0.clone()).or_default();
-            list.push((link.ends[side].clone(), there));
+            list.push((link.ends[side].clone(), far_end));
         }
     }
     far

@@ -15,13 +15,13 @@ impl<S: Store> Vnp<S> {
             return self.count("end of a link that moves, of a part that is not live");
         };
         let mut beyond: BTreeMap<String, Vec<(EndPart, TunnelEnd)>> = BTreeMap::new();
-        for (near, there) in wanted.ends {
+        for (near, far_end) in wanted.ends {
             // A tunnel end for another provider's link end would redirect that provider's link.
             let Some((end, other)) = across(record, pip, &near) else {
                 return self.count("move of ends of others");
             };
             let ends = beyond.entry(other.to_owned()).or_default();
-            ends.push((end.clone(), there));
+            ends.push((end.clone(), far_end));
         }
         for (other, ends) in beyond {
             let message = Repoint { ends, ..wanted };

@@ -148,7 +148,7 @@ fn request(
                 .unwrap_or_default()
         }),
         rate: link.rate.bps(),
-        delay_max: link.delay_max.map(|most| most.duration()),
+        delay_max: link.delay_max.map(|delay_max| delay_max.duration()),
     });
     let request = Request::new(wanted.collect(), links.collect(), Sharing::UnlessApart);
     request.map_err(|error| Reason::new(ReasonCode::Impossible, error.to_string()))
@@ -180,7 +180,7 @@ impl Split<'_> {
             let is_near = |other: &&String| {
                 places
                     .get(other.as_str())
-                    .is_some_and(|there| self.view.pip(*there) == pip)
+                    .is_some_and(|place| self.view.pip(*place) == pip)
             };
             let apart_from = self.document.node[name].apart_from.iter();
             let part = parts.entry(pip.to_owned()).or_insert_with(empty);
@@ -242,7 +242,9 @@ impl Split<'_> {
         let whole = embedding::delay(&self.view.substrate, path);
         let crossed = path.iter().filter(|hop| self.view.border(**hop).is_some());
         let count = crossed.count() as u64 + 1;
-        let slack = link.delay_max.map(|most| (most.duration() - whole) / count);
+        let slack = link
+            .delay_max
+            .map(|delay_max| (delay_max.duration() - whole) / count);
         let piece = |ends: [PartEnd; 2], delay: Duration| PartLink {
             number,
             carrier: link.carrier,
@@ -261,10 +263,10 @@ impl Split<'_> {
                 None => delay += entry.delay,
                 Some(border) => {
                     let side = usize::from(entry.ends[0] != at);
-                    let way = PartEnd::Border(border.name.clone());
+                    let border_end = PartEnd::Border(border.name.clone());
                     let halves = border.delays_us.map(Duration::from_micros);
-                    let end = std::mem::replace(&mut begin, way.clone());
-                    let done = piece([end, way], delay + halves[side]);
+                    let end = std::mem::replace(&mut begin, border_end.clone());
+                    let done = piece([end, border_end], delay + halves[side]);
                     pieces.push((self.view.pip(at).to_owned(), done));
                     delay = halves[1 - side];
                 }

@@ -53,7 +53,7 @@ impl<S: Store> Vnp<S> {
             }
             Step::Reserving(intent) => self.reserve(now, vnet, record, intent),
             Step::Committing { intent, far } => self.commit(now, vnet, record, intent, far),
-            Step::Settled => self.settle(now, vnet, record),
+            Step::Settled => self.after_settling(now, vnet, record),
             Step::Releasing { all, then } => self.release(now, vnet, record, *all, *then),
         }
     }
@@ -72,7 +72,7 @@ impl<S: Store> Vnp<S> {
             return None;
         }
         if fresh.is_empty() {
-            return Some(self.judge(now, record, Record::unreachable()));
+            return Some(self.after_failure(now, record, Record::unreachable()));
         }
         let live = record.live.as_ref();
         let roomy = live.map_or_else(BTreeSet::new, |live| live.pips.clone());
@@ -88,19 +88,22 @@ impl<S: Store> Vnp<S> {
             Ok(parts) => Some(self.intend(now, record, layout, parts)),
             // The silent providers may have what the others lack.
             Err(_) if fresh.len() < self.pips.len() && record.tries + 1 < PASSING_MAX => {
-                Some(self.judge(now, record, Record::unreachable()))
+                Some(self.after_failure(now, record, Record::unreachable()))
             }
             Err(unsplit) => {
                 let asked = (record.generation, record.refusals.clone());
-                let mut reason = self.lately.reason(now, vnet, &asked).unwrap_or_else(|| {
-                    let reason = unsplit.reason();
-                    self.lately.keep(now, vnet, asked, reason.clone());
-                    reason
-                });
+                let mut reason = self
+                    .reason_cache
+                    .reason(now, vnet, &asked)
+                    .unwrap_or_else(|| {
+                        let reason = unsplit.reason();
+                        self.reason_cache.keep(now, vnet, asked, reason.clone());
+                        reason
+                    });
                 if fresh.len() < self.pips.len() {
                     reason.message.push_str("; a provider has not answered");
                 }
-                Some(self.judge(now, record, self.better(record, reason)))
+                Some(self.after_failure(now, record, self.better(record, reason)))
             }
         }
     }
@@ -152,7 +155,7 @@ impl<S: Store> Vnp<S> {
 
     /// The record after an attempt that failed and holds no reservations any more: another attempt
     /// later, or a refusal.
-    fn judge(&mut self, now: Instant, record: &Record, reason: Reason) -> Record {
+    fn after_failure(&mut self, now: Instant, record: &Record, reason: Reason) -> Record {
         let tries = record.tries + 1;
         let back_off = self.timing.back_off(tries, &mut self.random);
         let later = Step::Waiting {
@@ -371,7 +374,7 @@ impl<S: Store> Vnp<S> {
         self.advance(now, key.vnet);
     }
 
-    fn settle(&mut self, now: Instant, vnet: VnetId, record: &Record) -> Option<Record> {
+    fn after_settling(&mut self, now: Instant, vnet: VnetId, record: &Record) -> Option<Record> {
         if !record.is_wanted {
             return Some(release(record, true, Then::Forget));
         }
@@ -416,7 +419,7 @@ impl<S: Store> Vnp<S> {
                 Then::Forget => left,
                 Then::Judge if record.is_wanted => {
                     let reason = left.reason.clone().unwrap_or_else(Record::unreachable);
-                    self.judge(now, &left, reason)
+                    self.after_failure(now, &left, reason)
                 }
                 Then::Judge | Then::Plan => Record {
                     step: if left.is_behind() || !left.is_wanted {

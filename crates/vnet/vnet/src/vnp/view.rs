@@ -35,17 +35,17 @@ pub(super) struct Border {
 /// sizes are bounded.
 pub(super) fn is_sound(seen: &Advertisement) -> bool {
     let hosts = seen.hosts.len();
-    let there = |host: u32| (host as usize) < hosts;
+    let exists = |host: u32| (host as usize) < hosts;
     let mut links = seen.links.iter().map(|link| link.ends);
     let mut names = BTreeSet::new();
     hosts <= ADVERTISED_MAX
         && seen.links.len() <= ADVERTISED_MAX
         && seen.borders.len() <= ADVERTISED_MAX
-        && links.all(|[a, b]| a != b && there(a) && there(b))
+        && links.all(|[a, b]| a != b && exists(a) && exists(b))
         && seen
             .borders
             .iter()
-            .all(|it| there(it.host) && names.insert(&it.name))
+            .all(|it| exists(it.host) && names.insert(&it.name))
 }
 
 impl View {

@@ -27,7 +27,7 @@ use carina_vnet_roles::calling::address::Address;
 use carina_vnet_roles::identity::{Identity, Role};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
-use carina_vnet_web::Web;
+use carina_vnet_web::PageServer;
 
 use super::roles::Party;
 use crate::Shared;
@@ -120,7 +120,7 @@ impl AgentArgs {
         });
         if let Some(underlay) = &underlay {
             // A missing interface is reported now, not with the first link.
-            underlay.look()?;
+            underlay.read_port()?;
         }
         let settings = HostSettings {
             name: self.host_name(),
@@ -159,14 +159,14 @@ struct Page {
 }
 
 impl Page {
-    fn serve(web: Web, agent: &Arc<Agent>) -> Page {
-        progress(format!("open {} in a browser", web.url()));
+    fn serve(page_server: PageServer, agent: &Arc<Agent>) -> Page {
+        progress(format!("open {} in a browser", page_server.url()));
         let (stop, stopped) = server::stop_handle();
         let agent = Arc::clone(agent);
         Page {
             stop: Some(stop),
             thread: Some(std::thread::spawn(move || {
-                carina_vnet_host::web::serve(web, agent, stopped)
+                carina_vnet_host::web::serve(page_server, agent, stopped)
             })),
         }
     }
@@ -225,9 +225,9 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let _orders = orders.transpose().attempt("serving the provider")?;
     let path = socket_of(&run_dir);
     let listener = listening(&path)?;
-    let web = args
+    let page_server = args
         .web
-        .map(Web::bind)
+        .map(PageServer::bind)
         .transpose()
         .attempt("serving the page")?;
     let (ended, end) = std::sync::mpsc::channel();
@@ -246,7 +246,7 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
         served
     });
     progress(format!("serving {}", path.display()));
-    let page = web.map(|web| Page::serve(web, &agent));
+    let page = page_server.map(|page_server| Page::serve(page_server, &agent));
     drop(agent);
     while end.try_recv().is_err() && !interrupt.comes_within(LOOK).attempt(TAKING_SIGNALS)? {}
     drop(stop);

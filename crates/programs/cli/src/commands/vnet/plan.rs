@@ -2,7 +2,7 @@
 
 use carina_api::control::ClientError;
 use carina_text::table::Table;
-use carina_vnet_host::admission_check::Judge;
+use carina_vnet_host::admission_check::AdmissionCheck;
 use carina_vnet_host::plan::{Action, Plan};
 use carina_vnet_host::{Record, Vnets, leftovers};
 
@@ -43,7 +43,7 @@ fn plan(shared: &Shared, source: &Source) -> Result<Plan, Failure> {
             let vnets = Vnets::of(&shared.run_dir());
             let records = vnets.list().attempt(what())?;
             let records: Vec<Record> = records.into_iter().map(|(_, record)| record).collect();
-            let plan = Plan::of(&document, &records, &Judge::of_this_machine());
+            let plan = Plan::of(&document, &records, &AdmissionCheck::of_this_machine());
             let plan = plan.attempt(what())?;
             let is_this = |record: &&Record| record.is_of_operator(&plan.name);
             let Some(record) = records.iter().find(is_this) else {

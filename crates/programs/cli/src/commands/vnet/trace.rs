@@ -2,7 +2,7 @@
 //! dropped.
 
 use carina_text::table::{Table, short};
-use carina_vnet::trace::{Act, Direction, Way, WayQuery};
+use carina_vnet::trace::{Act, Direction, Trace, TraceQuery};
 
 use super::agent::client;
 use super::network::report_of;
@@ -36,13 +36,13 @@ pub(crate) struct TraceArgs {
 /// There is no such node, or not all echo requests were answered.
 pub(super) fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let query = WayQuery {
+    let query = TraceQuery {
         from: args.from.clone(),
         to: args.to.clone(),
         echoes: args.count,
     };
     let vnet = args.vnet.as_deref();
-    let way = match args.operator.client(shared)? {
+    let trace = match args.operator.client(shared)? {
         Some(vno) => inside::trace(&vno, vnet, &query)?,
         None => {
             let name = report_of(shared, vnet)?.name;
@@ -51,29 +51,29 @@ pub(super) fn run(shared: &Shared, args: &TraceArgs) -> Outcome {
         }
     };
     if shared.json {
-        print_json(&way)?
+        print_json(&trace)?
     } else {
-        print_line(words(&way))?
+        print_line(words(&trace))?
     }
-    match way.asked - way.answered {
+    match trace.asked - trace.answered {
         0 => Ok(()),
         lost => Err(failed(format!(
             "{lost} of {} echos were not answered",
-            way.asked
+            trace.asked
         ))),
     }
 }
 
-fn words(way: &Way) -> String {
-    let rtt = way.rtt_ns.map_or_else(String::new, |ns| {
+fn words(trace: &Trace) -> String {
+    let rtt = trace.rtt_ns.map_or_else(String::new, |ns| {
         format!(", shortest time {} ms", short(ns as f64 / 1e6))
     });
     let mut text = format!(
         "{} -> {} ({}): {} of {} echos answered{rtt}\n\n",
-        way.from, way.to, way.address, way.answered, way.asked
+        trace.from, trace.to, trace.address, trace.answered, trace.asked
     );
     let mut table = Table::new(["DIRECTION", "WHERE", "LINK", "SEEN", "AFTER, ms", ""]);
-    for place in &way.places {
+    for place in &trace.places {
         let verb = match place.act {
             Act::Sends => "sends",
             Act::Receives => "receives",
@@ -82,9 +82,9 @@ fn words(way: &Way) -> String {
             .after_us
             .map_or_else(|| "-".to_owned(), |us| short(us as f64 / 1000.0));
         table.row([
-            match place.way {
-                Direction::There => "there".to_owned(),
-                Direction::Back => "back".to_owned(),
+            match place.direction {
+                Direction::Request => "there".to_owned(),
+                Direction::Reply => "back".to_owned(),
             },
             format!("{} {verb}", place.end),
             place.link.to_string(),
@@ -98,7 +98,7 @@ fn words(way: &Way) -> String {
         ]);
     }
     text.push_str(&table.to_string());
-    for finding in &way.findings {
+    for finding in &trace.findings {
         text.push_str(&format!("\n- {finding}"));
     }
     text

@@ -177,7 +177,7 @@ impl PlayedHost {
                 At::Source => MoveState::Sending {},
                 At::Destination(_, None) => MoveState::Awaited {},
                 At::Destination(_, Some(_)) => MoveState::Arrived {},
-                At::Runs => MoveState::Runs { stood_us: Some(1) },
+                At::Runs => MoveState::Runs { paused_us: Some(1) },
             },
         };
         self.moves.iter().map(status).collect()

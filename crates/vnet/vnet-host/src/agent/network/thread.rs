@@ -38,7 +38,7 @@ impl Shared {
             if let Some(change) = wanted.take() {
                 match vnet.become_part(&change.record.part, change.discovery) {
                     Ok(()) => {
-                        self.settle(dir, &change);
+                        self.finish_change(dir, &change);
                         again = Again::default();
                         made = Some(Instant::now());
                     }
@@ -157,7 +157,7 @@ impl Shared {
         has_ended || (has_failed && again.is_due())
     }
 
-    fn settle(&self, dir: &VnetDir, change: &Change) {
+    fn finish_change(&self, dir: &VnetDir, change: &Change) {
         let mut state = self.lock();
         if state.record.part.generation != change.record.part.generation {
             // Another change is waiting; what was saved does not belong to it.
@@ -173,11 +173,11 @@ impl Shared {
             Ok(()) => Outcome::Done,
             Err(error) => Outcome::from(&error),
         };
-        let took = change.began.elapsed();
-        state.ready_after = Some(took);
+        let elapsed = change.began.elapsed();
+        state.ready_after = Some(elapsed);
         drop(state);
         self.progress
-            .tell(format!("network ready after {} ms", took.as_millis()));
+            .tell(format!("network ready after {} ms", elapsed.as_millis()));
     }
 
     fn fail(&self, error: &Error) {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_api::{ErrorBody, ErrorCode};
-use carina_vnet::report::ConsoleSaid;
+use carina_vnet::report::ConsoleOutput;
 
 use crate::inside::{Answer, Ask};
 use crate::numbers::Numbers;
@@ -31,13 +31,13 @@ impl Consoles {
     ///
     /// # Errors
     /// There is no such node, or its provider refuses access.
-    pub(super) fn said(
+    pub(super) fn output(
         &self,
         place: [&str; 2],
         (since, wait): (u64, Duration),
         numbers: &Numbers,
         ask: &Asking<'_>,
-    ) -> Result<ConsoleSaid, ErrorBody> {
+    ) -> Result<ConsoleOutput, ErrorBody> {
         let key = place.map(str::to_owned);
         let session = {
             let mut all = self.lock();
@@ -53,14 +53,14 @@ impl Consoles {
         };
         // A viewer who comes back after a long time refers to a session that has ended.
         let since = if since > session.known { 0 } else { since };
-        let said = ask(Ask::Watch {
+        let answer = ask(Ask::Watch {
             node: place[1].to_owned(),
             session: session.number,
             since,
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
         });
-        match said {
-            Ok(Answer::Said {
+        match answer {
+            Ok(Answer::ConsoleOutput {
                 next,
                 bytes,
                 has_ended,
@@ -72,7 +72,7 @@ impl Consoles {
                     Some(session) => session.known = session.known.max(next),
                     None => {}
                 }
-                Ok(ConsoleSaid { next, bytes })
+                Ok(ConsoleOutput { next, bytes })
             }
             Ok(_) => {
                 let what = "something else was answered";

@@ -74,7 +74,7 @@ impl FrameSource for RemoteFrames {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        let done = (self.ask)(self.copied.enough());
+        let done = (self.ask)(self.copied.stop_capture());
         done.map(drop)
             .map_err(|refusal| io::Error::other(refusal.message))
     }

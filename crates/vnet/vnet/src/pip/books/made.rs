@@ -107,7 +107,7 @@ impl Made {
     pub(super) fn placements(&self) -> impl Iterator<Item = (&PartRequest, &Placement)> {
         let laid = self.previous.iter().chain([&self.laid]);
         let laid = laid.map(|laid| (&laid.part, &laid.placement));
-        let there = self.undecided().map(|it| (&self.laid.part, &it.placement));
-        laid.chain(there)
+        let destination = self.undecided().map(|it| (&self.laid.part, &it.placement));
+        laid.chain(destination)
     }
 }

@@ -170,7 +170,7 @@ impl<S: Store> Pip<S> {
         }
         let hosts = laid.hosts().into_iter();
         let mut hosts = hosts.chain([to]);
-        if let Some(silent) = hosts.find(|host| !self.is_there_by_name(now, host)) {
+        if let Some(silent) = hosts.find(|host| !self.is_present_by_name(now, host)) {
             return match self
                 .ground
                 .host(silent)
@@ -192,8 +192,8 @@ impl<S: Store> Pip<S> {
             return refusal(ReasonCode::Impossible, words);
         }
         check_placement(laid, wanted, to, host)?;
-        let said = self.report_of(to).map(|(_, said)| said);
-        if said.is_none_or(|said| said.moves_at.is_none()) {
+        let report = self.report_of(to).map(|(_, report)| report);
+        if report.is_none_or(|report| report.moves_at.is_none()) {
             let words = format!(
                 "the agent of host {to} accepts no moving nodes; start it with --moves ADDRESS:PORT"
             );
@@ -220,12 +220,13 @@ fn check_placement(laid: &Laid, wanted: &PartNode, to: &str, host: &Host) -> Res
         let words = format!("node {node} needs a host with {key}={value}, which host {to} lacks");
         return refused(words);
     }
-    let is_there = |name: &String| laid.placement.hosts.get(name).is_some_and(|it| it == to);
+    let is_at_destination =
+        |name: &String| laid.placement.hosts.get(name).is_some_and(|it| it == to);
     let mut all = laid.part.nodes.iter();
     let apart = all.find(|it| {
         let name = &it.node.name;
         let is_apart = wanted.apart_from.contains(name) || it.apart_from.contains(node);
-        is_apart && is_there(name)
+        is_apart && is_at_destination(name)
     });
     if let Some(other) = apart {
         let words = format!(

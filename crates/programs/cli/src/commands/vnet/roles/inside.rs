@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use carina_api::output::Sink;
 use carina_vnet::exec_lines::StreamError;
 use carina_vnet::report::{Exec, TestReport, VnetReport};
-use carina_vnet::trace::{Way, WayQuery};
+use carina_vnet::trace::{Trace, TraceQuery};
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_roles::calling::connection::CallError;
 use carina_vnet_roles::inside::{Answer, Ask};
@@ -67,7 +67,11 @@ pub(crate) fn report(client: &Client, vnet: Option<&str>) -> Result<VnetReport, 
 ///
 /// # Errors
 /// There is no such network or node, or no route leads there.
-pub(crate) fn trace(client: &Client, vnet: Option<&str>, query: &WayQuery) -> Result<Way, Failure> {
+pub(crate) fn trace(
+    client: &Client,
+    vnet: Option<&str>,
+    query: &TraceQuery,
+) -> Result<Trace, Failure> {
     let name = only(client, vnet)?;
     let what = format!("tracing {} -> {} in network {name}", query.from, query.to);
     client.trace(&name, query, session()?).attempt(what)
@@ -107,7 +111,7 @@ pub(crate) fn capture(
             && end.is_none()
             && (is_full || left.is_zero() || interrupt.is_there().attempt(TAKING_SIGNALS)?)
         {
-            client.enough(&report.name, &wanted).attempt(what())?;
+            client.stop_capture(&report.name, &wanted).attempt(what())?;
             end = Some(Instant::now() + END);
         }
         if is_over || is_full {
@@ -193,7 +197,7 @@ fn relay(
             }
         });
         let outcome = loop {
-            let Answer::Said {
+            let Answer::ConsoleOutput {
                 next,
                 bytes,
                 has_ended,
