@@ -78,6 +78,18 @@ pub fn carry_mark(outer_class: u8, packet: &mut [u8]) -> bool {
     true
 }
 
+/// Marks an ECN-capable packet with "congestion experienced". Returns false, and changes nothing,
+/// if the packet is not ECN-capable or not IP. (RFC 3168 §5)
+#[must_use]
+pub fn mark_congestion(packet: &mut [u8]) -> bool {
+    let class = class_of(packet);
+    if class & ECN == NOT_ECT {
+        return false;
+    }
+    set_class(packet, class | CE);
+    true
+}
+
 /// Offset of the IP packet in an Ethernet frame, behind up to two VLAN tags; the length of the
 /// frame if it carries anything else.
 #[must_use]
@@ -158,6 +170,20 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn ecn_capable_packets_are_marked_and_others_are_not() {
+        for ecn in [NOT_ECT, ECT_1, ECT_0, CE] {
+            let (mut four, mut six) = (four(0xb8 | ecn), six(0xb8 | ecn));
+            let expected = if ecn == NOT_ECT { ecn } else { CE };
+            assert_eq!(mark_congestion(&mut four), ecn != NOT_ECT);
+            assert_eq!(mark_congestion(&mut six), ecn != NOT_ECT);
+            let classes = (class_of(&four), class_of(&six));
+            assert_eq!(classes, (0xb8 | expected, 0xb8 | expected));
+            assert_eq!(checksum(&four, 0), 0);
+        }
+        assert!(!mark_congestion(&mut [0xff; 60]));
     }
 
     #[test]

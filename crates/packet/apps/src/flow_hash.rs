@@ -15,24 +15,24 @@ pub fn flow_hash(frame: &[u8]) -> u32 {
         hash.bytes(frame);
         return hash.end();
     };
-    match ([ether[12], ether[13]], packet) {
-        ([0x08, 0x00], [first @ 0x45..=0x4f, ..]) if packet.len() >= 20 => {
-            hash.bytes(&packet[12..20]);
-            let (protocol, is_fragment) = (packet[9], packet[6] & 0x3f != 0 || packet[7] != 0);
-            let header = usize::from(first & 0xf) * 4;
-            hash.transport(protocol, packet.get(header..).filter(|_| !is_fragment));
-        }
-        ([0x86, 0xdd], [0x60..=0x6f, ..]) if packet.len() >= 40 => {
-            hash.bytes(&packet[8..40]);
-            // All fragments of a packet get the same hash, including the first one.
-            match Upper::seen(packet) {
-                Some(Upper { part: Some(_), .. }) | None => hash.transport(FRAGMENT, None),
-                Some(upper) => hash.transport(upper.protocol, packet.get(upper.start..upper.end)),
-            }
-        }
-        _ => hash.bytes(ether),
+    let version = match [ether[12], ether[13]] {
+        [0x08, 0x00] => 4,
+        [0x86, 0xdd] => 6,
+        _ => 0,
+    };
+    if !hash.packet(version, packet) {
+        hash.bytes(ether);
     }
     hash.end()
+}
+
+/// Like [`flow_hash`], for an IPv4 or IPv6 packet without a link header. `None` for anything but
+/// IP.
+#[must_use]
+pub fn packet_hash(packet: &[u8]) -> Option<u32> {
+    let mut hash = Mix::default();
+    let version = packet.first()? >> 4;
+    hash.packet(version, packet).then(|| hash.end())
 }
 
 /// Hashes only the addresses of an IPv4 or IPv6 packet. All fragments of a packet therefore get the
@@ -73,6 +73,31 @@ impl Mix {
             word[..chunk.len()].copy_from_slice(chunk);
             self.word(u64::from_le_bytes(word));
         }
+    }
+
+    /// Hashes what identifies the flow of an IP packet. Returns false, and hashes nothing, if it is
+    /// no packet of this version.
+    fn packet(&mut self, version: u8, packet: &[u8]) -> bool {
+        match (version, packet) {
+            (4, [first @ 0x45..=0x4f, ..]) if packet.len() >= 20 => {
+                self.bytes(&packet[12..20]);
+                let (protocol, is_fragment) = (packet[9], packet[6] & 0x3f != 0 || packet[7] != 0);
+                let header = usize::from(first & 0xf) * 4;
+                self.transport(protocol, packet.get(header..).filter(|_| !is_fragment));
+            }
+            (6, [0x60..=0x6f, ..]) if packet.len() >= 40 => {
+                self.bytes(&packet[8..40]);
+                // All fragments of a packet get the same hash, including the first one.
+                match Upper::seen(packet) {
+                    Some(Upper { part: Some(_), .. }) | None => self.transport(FRAGMENT, None),
+                    Some(upper) => {
+                        self.transport(upper.protocol, packet.get(upper.start..upper.end));
+                    }
+                }
+            }
+            _ => return false,
+        }
+        true
     }
 
     fn transport(&mut self, protocol: u8, segment: Option<&[u8]>) {
@@ -171,6 +196,13 @@ mod tests {
         assert_eq!(address_hash(&tunnel), whole);
         assert_eq!((choice(u32::MAX, 5), choice(0, 5)), (4, 0));
         assert_eq!(address_hash(&[]), None);
+    }
+
+    #[test]
+    fn packet_has_the_hash_of_its_frame() {
+        let frame = udp_packet(100);
+        assert_eq!(packet_hash(&frame[14..]), Some(flow_hash(&frame)));
+        assert_eq!((packet_hash(&frame), packet_hash(&[])), (None, None));
     }
 
     #[test]

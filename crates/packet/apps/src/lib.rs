@@ -15,7 +15,8 @@
 //! | [`bridge`] | forward by learned MAC addresses, as an Ethernet switch does |
 //! | [`mac_mux`] | share an uplink among stations with known addresses and VLANs |
 //! | [`vlan_tag`], [`vlan_untag`], [`vlan_mux`] | add VLAN tags, remove them, form a trunk |
-//! | [`pcap_filter`], [`rate_limiter`] | drop frames by a filter, limit the rate |
+//! | [`pcap_filter`], [`rate_limiter`] | drop frames by a filter, drop frames above a rate |
+//! | [`shaper`] | queue frames above a rate, and keep the queue short |
 //! | [`impair`] | lose, delay, reorder, duplicate and damage frames |
 //! | [`ipfix`] | measure flows, and export them by IPFIX |
 //! | [`l2tpv3`], [`gre`], [`vxlan`], [`ipip`] | tunnel Ethernet frames or IP packets |
@@ -23,17 +24,20 @@
 //! | [`esp`], [`esp_tunnel`] | encrypt and authenticate IP packets, in transport or tunnel mode |
 //! | [`arp`], [`nd`], [`icmp_echo`] | resolve MAC addresses, answer echo requests |
 //!
-//! [`fragment`] and [`reassembly`] fragment and reassemble packets. The crate `carina-graph` reads
-//! graphs of these apps from files, and runs them.
+//! [`shaped_queue`], [`fq_codel`] and [`codel`] are the queue of [`shaper`], for packets of any
+//! kind. [`fragment`] and [`reassembly`] fragment and reassemble packets. The crate `carina-graph`
+//! reads graphs of these apps from files, and runs them.
 #![forbid(unsafe_code)]
 
 pub mod arp;
 pub mod bridge;
 pub mod capture_file;
+pub mod codel;
 pub mod congestion;
 pub mod esp;
 pub mod esp_tunnel;
 pub mod flow_hash;
+pub mod fq_codel;
 pub mod fragment;
 pub mod gre;
 pub mod hex_text;
@@ -65,6 +69,8 @@ pub mod router;
 pub mod rss;
 pub mod sample;
 pub mod sample_packet;
+pub mod shaped_queue;
+pub mod shaper;
 pub mod sink;
 pub mod source;
 pub mod split;

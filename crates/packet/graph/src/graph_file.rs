@@ -50,6 +50,7 @@ use carina_apps::route4::Route4Config;
 use carina_apps::route6::Route6Config;
 use carina_apps::rss::RssConfig;
 use carina_apps::sample::SampleConfig;
+use carina_apps::shaper::ShaperConfig;
 use carina_apps::sink::SinkConfig;
 use carina_apps::source::SourceConfig;
 use carina_apps::split::SplitConfig;
@@ -77,7 +78,7 @@ pub struct Kind {
 }
 
 /// The stock kinds of apps. The kinds of ports are in `carina_ports`.
-pub const KINDS: [Kind; 33] = [
+pub const KINDS: [Kind; 34] = [
     Kind::of::<ArpConfig>(),
     Kind::of::<BridgeConfig>(),
     Kind::of::<EspConfig>(),
@@ -101,6 +102,7 @@ pub const KINDS: [Kind; 33] = [
     Kind::of::<Route6Config>(),
     Kind::of::<RssConfig>(),
     Kind::of::<SampleConfig>(),
+    Kind::of::<ShaperConfig>(),
     Kind::of::<SinkConfig>(),
     Kind::of::<SourceConfig>(),
     Kind::of::<SplitConfig>(),
