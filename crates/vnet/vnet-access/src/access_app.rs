@@ -8,10 +8,11 @@
 //!   the access point's IPv4 address on the link; `mac`: its MAC address; `node_mac`: the node's
 //!   MAC address; `mtu`: bytes of the largest packet; `mailbox`: receives users' requests, and
 //!   provides orders
-//! - counters: `users`: number of users who have joined; `drop_…`: one for each reason of
-//!   [`Discard`]
+//! - counters: `users`: number of users who have joined; `marked_ce`: packets that were marked
+//!   because packets of their flow waited too long for a user's rate; `drop_…`: one for each reason
+//!   of [`Discard`]
 //! - cost: one copy, and encryption or decryption, in each direction; a system call per burst of
-//!   datagrams
+//!   datagrams; another copy of each packet that waits for its user's rate
 //!
 //! The app answers ARP requests for its own address and for those of joined users, and echo
 //! requests to its own address. Orders take effect within 50 ms.
@@ -29,7 +30,7 @@ use carina_frame_engine::{
 };
 use carina_netdev::DatagramSocket;
 use carina_sys::{Interest, NetworkNamespace};
-use carina_time::Duration;
+use carina_time::{Duration, Instant};
 use carina_vnet::host_part::{ACCESS_MTU_MAX, MTU_MIN};
 use carina_wire::ether::{ETHERTYPE_ARP, Mac};
 use carina_wire::inet::{ARP4_BYTES, Arp4, ETHERTYPE_IPV4};
@@ -79,6 +80,9 @@ pub struct AccessApp {
     copy: Vec<u8>,
     /// Number of datagrams that the system refused to send.
     lost: usize,
+    /// When a packet that waits for a user's rate may pass next.
+    due: Option<Instant>,
+    marked: Counter,
 }
 
 /// Why the app cannot be created.
@@ -141,6 +145,8 @@ impl AppConfig for AccessConfig {
             frames: Vec::new(),
             copy: Vec::with_capacity(DATAGRAM_MAX),
             lost: 0,
+            due: None,
+            marked: context.counter("marked_ce"),
         })
     }
 }
@@ -212,10 +218,10 @@ impl FrameApp for AccessApp {
 
     fn pull(&mut self, ports: &mut Ports<'_>) {
         let count = self.socket.receive();
-        if count == 0 {
+        let now = ports.now();
+        if count == 0 && self.due.is_none_or(|due| due > now) {
             return;
         }
-        let now = ports.now();
         // Answers are queued at the socket that still holds the received burst; therefore each
         // datagram is copied out of the burst first.
         let mut copy = std::mem::take(&mut self.copy);
@@ -272,6 +278,10 @@ impl FrameApp for AccessApp {
         self.mailbox.see(self.point.seen());
     }
 
+    fn next_deadline(&self) -> Option<Instant> {
+        self.due
+    }
+
     fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         Some((self.socket.as_fd(), Interest::Read))
     }
@@ -315,8 +325,14 @@ impl AccessApp {
         }
     }
 
-    /// Transmits the collected frames, and counts those that could not be sent.
+    /// Forwards the packets that waited for a user's rate, transmits the collected frames, and
+    /// counts what could not be sent.
     fn leave(&mut self, ports: &mut Ports<'_>) {
+        let now = ports.now();
+        let (point, mut exit) = self.parts();
+        let due = point.release(now, &mut exit);
+        self.due = due.map(|due| due.max(now + WAKE_EVERY));
+        self.marked.set(self.point.marked());
         for frame in self.frames.drain(..) {
             ports.transmit(0, frame);
         }
@@ -331,3 +347,6 @@ impl AccessApp {
 }
 
 const ETHER: usize = 14;
+/// Time between two visits for packets that wait: short beside any round trip, long beside the cost
+/// of a visit.
+const WAKE_EVERY: Duration = Duration::from_micros(50);

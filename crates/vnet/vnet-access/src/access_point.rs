@@ -15,7 +15,7 @@
 mod echo;
 mod peer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,12 +29,12 @@ use carina_wire::inet::Ipv4Header;
 
 use self::echo::echo_reply;
 use self::peer::Peer;
-use crate::bucket::Bucket;
 use crate::control::{POINT, Reply, Request, USER, message, packet};
 use crate::discard::{Discard, Discards};
 use crate::key::{PrivateKey, PublicKey};
 use crate::passage::Passage;
 use crate::tunnel::{BUFFER_BYTES, Given, INDEX_MASK, Tunnel};
+use crate::waiting::UserQueue;
 
 /// A user who has joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,10 @@ pub struct AccessPoint {
     guests: BTreeMap<PublicKey, Guest>,
     by_index: BTreeMap<u32, PublicKey>,
     next_index: u32,
+    /// Users for whom packets wait.
+    backlogged: BTreeSet<PublicKey>,
+    /// Number of packets that were marked with "congestion experienced".
+    marked: u64,
     discards: Discards,
     buffer: Vec<u8>,
 }
@@ -119,6 +123,8 @@ impl AccessPoint {
             guests: BTreeMap::new(),
             by_index: BTreeMap::new(),
             next_index: 1,
+            backlogged: BTreeSet::new(),
+            marked: 0,
             discards: Discards::default(),
             buffer: vec![0; BUFFER_BYTES],
         }
@@ -135,8 +141,13 @@ impl AccessPoint {
             .filter(|it| !wanted.contains_key(it))
             .collect();
         for key in gone {
-            if let Some(peer) = self.peers.remove(&key) {
+            if let Some(mut peer) = self.peers.remove(&key) {
                 self.by_index.remove(&peer.index);
+                self.backlogged.remove(&key);
+                self.discards.add(Discard::NoUser, peer.waiting() as u64);
+                for queue in [&mut peer.up, &mut peer.down] {
+                    self.marked += queue.take_counts(&mut self.discards);
+                }
             }
         }
         for (key, config) in wanted {
@@ -147,12 +158,11 @@ impl AccessPoint {
                 continue;
             }
             let index = self.free_index(key);
-            let bucket = Bucket::new(config.rate_bps);
             let peer = Peer {
                 tunnel: Tunnel::new(&self.own, key, index, Some(KEEPALIVE_S)),
                 index,
-                up: bucket.clone(),
-                down: bucket,
+                up: UserQueue::new(config.rate_bps, Discard::RateUp),
+                down: UserQueue::new(config.rate_bps, Discard::RateDown),
                 seen: PeerSeen::default(),
                 config: config.clone(),
             };
@@ -221,7 +231,11 @@ impl AccessPoint {
         match self.peers.get_mut(&key).filter(|it| it.index == index) {
             Some(peer) => {
                 let point = (self.mtu, &mut self.buffer[..]);
-                peer.receive(now, from, datagram, point, sink)
+                let received = peer.receive(now, from, datagram, point, sink);
+                if peer.waiting() > 0 {
+                    self.backlogged.insert(key);
+                }
+                received
             }
             None => self.guest_receive(index, key, from, datagram, sink),
         }
@@ -322,12 +336,42 @@ impl AccessPoint {
         if !peer.config.passage.lets_out(&header, packet) {
             return Err(Discard::Right);
         }
-        if !peer.down.take(now, packet.len()) {
-            return Err(Discard::RateDown);
+        if peer.seen.from.is_none() {
+            return Err(Discard::Silent);
+        }
+        if !peer.down.pass(now, packet) {
+            self.backlogged.insert(*key);
+            return Ok(());
         }
         peer.send(packet, &mut self.buffer, sink)?;
         peer.seen.received_bytes += packet.len() as u64;
         Ok(())
+    }
+
+    /// Forwards the packets that waited for a user's rate and for which there are tokens at `now`.
+    /// Returns when the next packet may pass; `None` if none waits.
+    pub fn release(&mut self, now: Instant, sink: &mut impl Sink) -> Option<Instant> {
+        let mut next = None;
+        self.backlogged.retain(|key| {
+            let Some(peer) = self.peers.get_mut(key) else {
+                return false;
+            };
+            peer.release(now, &mut self.buffer, &mut self.discards, sink);
+            for queue in [&mut peer.up, &mut peer.down] {
+                self.marked += queue.take_counts(&mut self.discards);
+            }
+            let due = peer.due(now);
+            next = next.into_iter().chain(due).min();
+            due.is_some()
+        });
+        next
+    }
+
+    /// Number of packets that were marked with "congestion experienced" because packets of their
+    /// flow waited too long for a user's rate.
+    #[must_use]
+    pub fn marked(&self) -> u64 {
+        self.marked
     }
 
     /// Whether to answer ARP requests for an address: the access point's own, or that of a joined

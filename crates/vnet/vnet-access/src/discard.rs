@@ -47,15 +47,15 @@ discards! {
     Source = "drop_source",
     /// A packet from or to a user whose token gives no right to it.
     Right = "drop_right",
-    /// A user's packet that exceeds the user's rate.
+    /// A user's packet that the queue for the user's rate dropped.
     RateUp = "drop_rate_up",
-    /// A packet to a user that exceeds the user's rate.
+    /// A packet to a user that the queue for the user's rate dropped.
     RateDown = "drop_rate_down",
     /// A packet that is not IPv4, or damaged.
     NotIpv4 = "drop_not_ipv4",
     /// A packet longer than the MTU.
     Length = "drop_length",
-    /// A packet to an address of which no user has joined.
+    /// A packet to an address of which no user has joined, or one that waited when its user left.
     NoUser = "drop_no_user",
     /// A multicast or broadcast packet, or one to the access point's own address that it does not
     /// answer.
@@ -76,6 +76,11 @@ impl Discards {
     /// Counts one discard.
     pub fn note(&mut self, reason: Discard) {
         self.0[reason as usize] += 1;
+    }
+
+    /// Counts several discards for the same reason.
+    pub fn add(&mut self, reason: Discard, count: u64) {
+        self.0[reason as usize] += count;
     }
 
     /// Takes the counts that are not zero, and resets all counts.

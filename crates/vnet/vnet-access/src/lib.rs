@@ -28,7 +28,6 @@
 
 pub mod access_app;
 pub mod access_point;
-mod bucket;
 pub mod control;
 pub mod discard;
 pub mod join;
@@ -42,5 +41,6 @@ pub mod token;
 mod tunnel;
 pub mod user_app;
 pub mod user_end;
+mod waiting;
 
 pub use refusal::{Refusal, Refused};

@@ -3,7 +3,7 @@
 //! ```text
 //!   node           namespace of ports                       host
 //!  +------+      +--------------------------------------+
-//!  | ethN |------| l{n}.0 - bucket - wireguard_access ==|== UDP, in the namespace of the underlay
+//!  | ethN |------| l{n}.0 - shaper - wireguard_access ==|== UDP, in the namespace of the underlay
 //!  +------+      +--------------------------|-----------+
 //!                                        mailbox -- register: access-NAME.json
 //! ```
@@ -27,7 +27,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use carina_apps::mac_text::MacText;
 use carina_frame_engine::Graph;
 use carina_vnet::access::{AccessReport, Revoked, TokenReport, TokenWanted};
-use carina_vnet::document::Rate;
 use carina_vnet::host_part::{Far, HostPart, LinkPart, Users};
 use carina_vnet_access::access_app::AccessConfig;
 use carina_vnet_access::control::{Reply, Request};
@@ -41,7 +40,7 @@ use carina_wire::ether::Mac;
 use self::refusals::Refusals;
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
-use crate::graph::{add_port_app, limiter};
+use crate::graph::{add_port_app, rate_of, shaper};
 use crate::names::{access_app, rate_app};
 use crate::port_selection::PortSelection;
 use crate::progress::Progress;
@@ -205,7 +204,7 @@ impl AccessPoints {
                 access_app(number),
             );
             add_port_app(graph, (number, 0), ports);
-            graph.app(&rate, limiter(rate_of_all(link.rate, users)));
+            graph.app(&rate, shaper(rate_of(link)));
             graph.app(&access, config);
             graph.link(&format!("{own}.output -> {rate}.input"))?;
             graph.link(&format!("{rate}.output -> {access}.input"))?;
@@ -453,13 +452,6 @@ fn facts_of(part: &HostPart, link: &LinkPart, users: &Users) -> Facts {
             member: node.name.clone(),
         }),
     }
-}
-
-/// Limit of the frames that the node sends to all users together: the rate of a user times their
-/// number.
-fn rate_of_all(rate: Rate, users: &Users) -> Rate {
-    let count = users.addresses.len().max(1) as u64;
-    Rate::from_bps(rate.bps().saturating_mul(count).min(1 << 63)).unwrap_or(rate)
 }
 
 /// The current time, in seconds since 1970.

@@ -3,7 +3,7 @@
 //! ```text
 //!                  the graph of a network
 //!   +----------------------------------------------------------+
-//!   | port - bucket - [arp] - tunnel - tunnel_mux - af_packet ==|== underlay
+//!   | port - shaper - [arp] - tunnel - tunnel_mux - af_packet ==|== underlay
 //!   |                                   |  |                    |
 //!   |            other links to hosts --+--+                    |
 //!   +----------------------------------------------------------+

@@ -5,12 +5,12 @@ mod isolation;
 
 use std::sync::Arc;
 
-use carina_apps::rate_limiter::RateLimiterConfig;
+use carina_apps::shaper::ShaperConfig;
 use carina_apps::tunnel_mux::{MuxTunnel, TunnelMuxConfig, WIRE};
 use carina_frame_engine::Graph;
 use carina_ports::af_packet::AfPacketConfig;
 use carina_vnet::document::Rate;
-use carina_vnet::host_part::{Far, FarHost, HostPart, LinkPart, Nic};
+use carina_vnet::host_part::{Far, FarHost, HostPart, LinkPart, Nic, Users};
 
 use crate::carrier::{FarLink, carrier_of};
 use crate::error::{Error, Result};
@@ -22,8 +22,8 @@ use crate::port_selection::PortSelection;
 use crate::underlay::{NEEDED, UnderlayPort};
 use carina_vnet::host_part::LinkEnd;
 
-/// The graph of a part. A link within this host has two ports and a token bucket in each direction.
-/// A link to another host has a port, a bucket for what it sends, and a tunnel or a flow.
+/// The graph of a part. A link within this host has two ports and a shaper in each direction. A
+/// link to another host has a port, a shaper for what it sends, and a tunnel or a flow.
 pub(crate) fn graph_of(
     part: &HostPart,
     underlay: Option<&UnderlayPort>,
@@ -69,7 +69,7 @@ pub(crate) fn graph_of(
     Ok(graph)
 }
 
-/// Adds the port of an end on this host, and the bucket from it to app port `next`.
+/// Adds the port of an end on this host, and the shaper from it to app port `next`.
 fn add_port(
     graph: &mut Graph,
     (link, side): (&LinkPart, usize),
@@ -79,7 +79,7 @@ fn add_port(
     let end = (link.number, side);
     let (app, rate) = (ports.app(end), rate_app(link.number, side));
     add_port_app(graph, end, ports);
-    graph.app(&rate, limiter(link.rate));
+    graph.app(&rate, shaper(rate_of(link)));
     graph.link(&format!("{app}.output -> {rate}.input"))?;
     graph.link(&format!("{rate}.output -> {next}"))?;
     Ok(())
@@ -170,19 +170,25 @@ fn add_underlay(graph: &mut Graph, port: &UnderlayPort, tunnels: Vec<MuxTunnel>)
     Ok(())
 }
 
-/// The token bucket of a link. It holds what the rate gives in 20 ms, at least ten frames, which
-/// may pass at once after a pause.
-pub(crate) fn limiter(rate: Rate) -> RateLimiterConfig {
-    let bits_per_second = rate.bps().min(RATE_MAX);
-    RateLimiterConfig {
-        bits_per_second,
-        bucket_bytes: Some((bits_per_second / 8 / 50).max(BUCKET_MIN)),
+/// The rate of what this host sends into a link.
+pub(crate) fn rate_of(link: &LinkPart) -> Rate {
+    match &link.far {
+        Far::Users(users) => rate_of_all(link.rate, users),
+        _ => link.rate,
     }
 }
 
-/// The highest rate of the limiter, bits a second; no machine sends faster.
-const RATE_MAX: u64 = 1_000_000_000_000;
-const BUCKET_MIN: u64 = 10 * 1514;
+/// Limit of the frames that the node sends to all users together: the rate of a user times their
+/// number.
+fn rate_of_all(rate: Rate, users: &Users) -> Rate {
+    let count = users.addresses.len().max(1) as u64;
+    Rate::from_bps(rate.bps().saturating_mul(count).min(1 << 63)).unwrap_or(rate)
+}
+
+/// The shaper of a rate.
+pub(crate) fn shaper(rate: Rate) -> ShaperConfig {
+    ShaperConfig::of_rate(rate.bps())
+}
 
 #[cfg(test)]
 mod tests {
@@ -205,13 +211,5 @@ mod tests {
         assert!(graph.links().map(of).all(|(from, to)| from == to));
         let ports = graph.apps().filter(|(_, kind)| *kind == "af_packet");
         assert_eq!(ports.count(), 4);
-    }
-
-    #[test]
-    fn buckets_hold_ten_frames_at_least() {
-        let of = |text: &str| limiter(text.parse().unwrap());
-        assert_eq!(of("8kbps").bucket_bytes, Some(15_140));
-        assert_eq!(of("1Gbps").bucket_bytes, Some(2_500_000));
-        assert_eq!(of("9000000Gbps").bits_per_second, RATE_MAX);
     }
 }

@@ -9,17 +9,19 @@ use std::io::ErrorKind;
 
 use carina_apps::impair::ImpairConfig;
 use carina_frame_engine::counter_file::Reading;
-use carina_frame_engine::{Graph, PortName};
-use carina_vnet::document::{Rate, Share, Span};
+use carina_frame_engine::{Graph, LinkName, PortName};
+use carina_vnet::document::{Share, Span};
 use carina_vnet::host_part::{HostPart, LinkPart};
 use carina_vnet::impairment::{Impairment, Impairments, LinkImpairment};
 
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
+use crate::graph::{rate_of, shaper};
 use crate::names::{impair_app, rate_app};
 use crate::port_selection::is_port_app;
 
-/// The configuration of the app that impairs one direction of a link.
+/// The configuration of the app that impairs one direction of a link, apart from the rate, which is
+/// the shaper's.
 fn config_of(impairment: &Impairment, seed: u64) -> ImpairConfig {
     let share =
         |share: Option<Share>| share.map_or(0.0, |share| f64::from(share.millionths()) / 1e6);
@@ -31,7 +33,6 @@ fn config_of(impairment: &Impairment, seed: u64) -> ImpairConfig {
         corrupt: share(impairment.corrupt),
         delay_us: us(impairment.delay),
         jitter_us: us(impairment.jitter),
-        bits_per_second: impairment.rate.map_or(0, Rate::bps),
         seed,
         ..ImpairConfig::default()
     }
@@ -66,19 +67,29 @@ pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> R
         }
         let here = link.ends().count();
         for (side, impairment) in (0..2).filter_map(|side| Some((side, impaired.of_side(side)?))) {
+            let shaper_name = rate_app(link.number, side);
+            let after_shaper = PortName {
+                app: shaper_name.clone(),
+                port: "output".to_owned(),
+            };
             let after = if side < here {
-                PortName {
-                    app: rate_app(link.number, side),
-                    port: "output".to_owned(),
+                if let Some(rate) = impairment.rate {
+                    graph.app(&shaper_name, shaper(rate.min(rate_of(link))));
                 }
+                after_shaper
             } else {
-                // The bucket of this direction is on the other host; therefore frames are impaired
+                // The shaper of this direction is on the other host; therefore frames are impaired
                 // before they reach the port.
-
-                let mut links = graph.links();
-                let into = links.find(|it| is_port_app(&it.to.app, (link.number, 0)));
-                let Some(into) = into else { continue };
-                into.from.clone()
+                let into_port = |it: &&LinkName| is_port_app(&it.to.app, (link.number, 0));
+                let from = graph.links().find(into_port).map(|it| it.from.clone());
+                let Some(from) = from else { continue };
+                match impairment.rate {
+                    Some(rate) => {
+                        graph.splice(&from, &shaper_name, shaper(rate))?;
+                        after_shaper
+                    }
+                    None => from,
+                }
             };
             let seed = 2 * u64::from(link.number) + side as u64;
             let name = impair_app(link.number, side);
@@ -158,14 +169,40 @@ mod tests {
         );
     }
 
-    #[test]
-    fn what_comes_from_another_host_is_impaired_before_the_port() {
+    fn part_with_a_flow() -> HostPart {
         let mut part = part(&["a b dif"]);
         part.links[0].far = Far::Host(FarHost {
             host: "h2".to_owned(),
             local: [192, 0, 2, 1].into(),
             remote: [192, 0, 2, 2].into(),
         });
+        part
+    }
+
+    #[test]
+    fn rate_that_impairs_is_shaped_in_both_directions() {
+        let slow = Some(Impairment {
+            rate: "1Mbps".parse().ok(),
+            ..Impairment::default()
+        });
+        let (there, back) = (slow, slow);
+        let all: Impairments = [(0, LinkImpairment { there, back })].into();
+        for part in [part(&["a b"]), part_with_a_flow()] {
+            let mut graph = graph_of(&part, None, &Flows::new(), &PortSelection::default()).unwrap();
+            splice(&mut graph, &part, &all).unwrap();
+            graph.check().unwrap();
+            let shapers = graph.apps().filter(|(_, kind)| *kind == "shaper");
+            let shapers: Vec<&str> = shapers.map(|(name, _)| name).collect();
+            assert_eq!(shapers, ["l0-0-rate", "l0-1-rate"]);
+            let into_port = graph.links().filter(|link| link.to.app == "l0-0");
+            let from: Vec<&str> = into_port.map(|link| link.from.app.as_str()).collect();
+            assert_eq!(from, ["l0-1-impair"]);
+        }
+    }
+
+    #[test]
+    fn what_comes_from_another_host_is_impaired_before_the_port() {
+        let part = part_with_a_flow();
         let mut graph = graph_of(&part, None, &Flows::new(), &PortSelection::default()).unwrap();
         let both = Some(Impairment {
             loss: "1%".parse().ok(),

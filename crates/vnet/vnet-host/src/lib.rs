@@ -6,7 +6,7 @@
 //!   +---------------+      +------------------------+      +-----------+
 //!   | eth0 ---veth--|------| l0.0 == engine == l0.1 |-tap--| eth0      |
 //!   +---------------+      +------------------------+      +-----------+
-//!                            a token bucket each way
+//!                            a shaper each way
 //! ```
 //!
 //! A node is a network namespace or a virtual machine. Each end of a link is a port: a veth or a

@@ -1,8 +1,7 @@
 //! Tests a user of a network with parts on two hosts, which get them as from a provider.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,8 +21,10 @@ use carina_vnet_access::join::join;
 use carina_vnet_access::key::PrivateKey;
 use carina_vnet_access::token::Token;
 use carina_vnet_access::user_app::{UserConfig, Watch};
+use carina_vnet_host::names::node_namespace;
 
 use crate::segment::{Host, Segment, ip};
+use crate::streams::{dial, listen, stream};
 use crate::waiting::{LIMIT, is_root};
 
 const TEXT: &str = r#"
@@ -66,8 +67,9 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Joins from the system of a user, and returns whether the far node is reached from there.
-fn reaches(namespace: &str, token: &str, node: &str) -> bool {
+/// Joins from the system of a user. Returns the rates at which streams of TCP arrive from there at
+/// a listener of a node, and from the node at the system.
+fn stream_rates(namespace: &str, token: &str, node: &TcpListener) -> [f64; 2] {
     NetworkNamespace::open(&namespace_file(namespace))
         .unwrap()
         .enter()
@@ -109,13 +111,15 @@ fn reaches(namespace: &str, token: &str, node: &str) -> bool {
     for route in &admission.joined.routes {
         assert!(run(&format!("ip route add {route} dev tun0")));
     }
-    // No process listens on the port, so that the node refuses the connection.
-    let to: SocketAddr = format!("{node}:9").parse().unwrap();
-    let answers = || {
-        let connected = TcpStream::connect_timeout(&to, Duration::from_secs(1));
-        connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-    };
-    (0..60).any(|_| answers())
+    [false, true].map(|is_back| {
+        let near = dial(node.local_addr().unwrap());
+        let far = node.accept().unwrap().0;
+        if is_back {
+            stream(&far, &near)
+        } else {
+            stream(&near, &far)
+        }
+    })
 }
 
 #[test]
@@ -160,8 +164,16 @@ fn user_joins_at_one_host_and_reaches_the_next() {
     let made = hosts[0].agent.token(&name, "home", &wanted).unwrap();
     assert_eq!(made.at[0].ip().to_string(), "192.0.2.1");
     let system = segment.name(3);
-    let user = std::thread::spawn(move || reaches(&system, &made.token, "10.0.0.2"));
-    assert!(user.join().unwrap());
+    let node = hosts[1].agent.report(&name).unwrap().vnet;
+    let node = listen(
+        &node_namespace(node, "b"),
+        Ipv4Addr::new(10, 0, 0, 2).into(),
+    );
+    let user = std::thread::spawn(move || stream_rates(&system, &made.token, &node));
+    for rate in user.join().unwrap() {
+        // The user's rate is 10 Mbit/s in each direction.
+        assert!((8e6..10.2e6).contains(&rate), "{rate}");
+    }
     wait("what the user has sent to be counted", || {
         let points = hosts[0].agent.access(&name).unwrap();
         points[0].users[0].sent_bytes > 0

@@ -16,6 +16,7 @@ use carina_vnet::message::ToAgent;
 use carina_vnet_host::{Agent, Error, Vnets};
 
 use crate::segment::{Host, Segment, ip};
+use crate::streams::{connect, listen, stream};
 use crate::waiting::{LIMIT, TestDirectory, is_root, left_of, run};
 
 /// The parts of a network with nodes `a`, `b`, …, each on the host of its number, and links such as
@@ -211,6 +212,14 @@ fn links_between_hosts_carry_by_gre_vxlan_and_ipip() {
         .contains("1 packets received")
     );
     let uids: Vec<String> = hosts.iter().map(|host| own_uid(host, name)).collect();
+    // A TCP stream gets the rate of each link, 100 Mbit/s.
+    for (from, to, last) in [(0, 1, 2), (1, 2, 6), (0, 2, 10)] {
+        let [from, to] = [from, to].map(|at| format!("cv-{}-{}", uids[at], ["a", "b", "c"][at]));
+        let listener = listen(&to, Ipv4Addr::new(10, 0, 0, last).into());
+        let [near, far] = connect(&from, &listener);
+        let got = stream(&near, &far);
+        assert!((60e6..102e6).contains(&got), "10.0.0.{last}: {got}");
+    }
     assert!(uids.iter().all(|uid| left_of(uid).len() == 2));
     assert!(matches!(
         hosts[0].agent.remove(name),

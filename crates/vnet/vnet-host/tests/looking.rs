@@ -95,7 +95,7 @@ fn impaired_link_is_late_and_lossy_until_it_is_not() {
     let report = agent.report("worse").unwrap();
     assert_eq!(report.links[0].impairment, late);
     assert!(report.links[0].rtt_ns.unwrap() >= 100_000_000, "{report:?}");
-    // Frames that wait behind the bucket do not count as dropped, although counters there start
+    // Frames that wait behind the shaper do not count as dropped, although counters there start
     // from zero.
     let passed = report.links[0].passed;
     assert!(

@@ -6,10 +6,10 @@ use carina_time::Instant;
 use carina_wire::inet::Ipv4Header;
 
 use super::{PeerConfig, PeerSeen, Sink};
-use crate::bucket::Bucket;
 use crate::control::{POINT, Request, USER, message};
-use crate::discard::Discard;
+use crate::discard::{Discard, Discards};
 use crate::tunnel::{Given, Tunnel};
+use crate::waiting::UserQueue;
 
 /// A user who has joined, with the tunnel to the user's system.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(super) struct Peer {
     pub config: PeerConfig,
     pub tunnel: Tunnel,
     pub index: u32,
-    pub up: Bucket,
-    pub down: Bucket,
+    pub up: UserQueue,
+    pub down: UserQueue,
     pub seen: PeerSeen,
 }
 
@@ -46,7 +46,7 @@ impl Peer {
                 sink.send(from, bytes);
             }
             Given::Packet(bytes) => {
-                outcome = passes(config, up, (now, mtu), bytes)
+                outcome = passes(config, mtu, bytes)
                     .and_then(|passing| match passing {
                         Passing::Request(request) => {
                             if sink.request((*index, from.ip()), config.key, request) {
@@ -56,7 +56,9 @@ impl Peer {
                             }
                         }
                         Passing::Packet => {
-                            if sink.deliver(bytes) {
+                            if !up.pass(now, bytes) {
+                                Ok(0)
+                            } else if sink.deliver(bytes) {
                                 Ok(bytes.len() as u64)
                             } else {
                                 Err(Discard::NoRoom)
@@ -69,6 +71,41 @@ impl Peer {
         // An authenticated datagram shows the user's current address.
         self.seen.from = Some(from);
         outcome
+    }
+
+    /// Forwards the packets that waited for the user's rate, in both directions, and for which
+    /// there are tokens now.
+    pub(super) fn release(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        discards: &mut Discards,
+        sink: &mut impl Sink,
+    ) {
+        while let Some(packet) = self.up.pop(now) {
+            if sink.deliver(&packet) {
+                self.seen.sent_bytes += packet.len() as u64;
+            } else {
+                discards.note(Discard::NoRoom);
+            }
+        }
+        while let Some(packet) = self.down.pop(now) {
+            match self.send(&packet, buffer, sink) {
+                Ok(()) => self.seen.received_bytes += packet.len() as u64,
+                Err(reason) => discards.note(reason),
+            }
+        }
+    }
+
+    /// Number of packets that wait, in both directions.
+    pub(super) fn waiting(&self) -> usize {
+        self.up.len() + self.down.len()
+    }
+
+    /// When a packet that waits may pass next.
+    pub(super) fn due(&mut self, now: Instant) -> Option<Instant> {
+        let due = [self.up.due(now), self.down.due(now)];
+        due.into_iter().flatten().min()
     }
 
     /// Sends a packet to the user's system.
@@ -96,13 +133,8 @@ enum Passing {
     Packet,
 }
 
-/// Checks whether a user's packet may pass.
-fn passes(
-    config: &PeerConfig,
-    up: &mut Bucket,
-    (now, mtu): (Instant, usize),
-    packet: &[u8],
-) -> Result<Passing, Discard> {
+/// Checks whether a user's packet may pass, apart from the user's rate.
+fn passes(config: &PeerConfig, mtu: usize, packet: &[u8]) -> Result<Passing, Discard> {
     if let Some(request) = message(packet, USER, POINT) {
         return Ok(Passing::Request(request));
     }
@@ -120,9 +152,5 @@ fn passes(
     if !config.passage.lets_in(&header, packet) {
         return Err(Discard::Right);
     }
-    if up.take(now, packet.len()) {
-        Ok(Passing::Packet)
-    } else {
-        Err(Discard::RateUp)
-    }
+    Ok(Passing::Packet)
 }

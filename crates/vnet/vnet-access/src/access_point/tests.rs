@@ -134,6 +134,10 @@ impl Point {
         }
     }
 
+    fn release(&mut self) -> Option<Instant> {
+        self.machine.release(self.now, &mut self.out)
+    }
+
     fn discards(&mut self) -> Vec<(Discard, u64)> {
         self.machine.take_discards().collect()
     }
@@ -281,11 +285,11 @@ fn rate_bounds_both_ways_and_each_user_alone() {
     let mut point = Point::new(100);
     let (mut alice, mut bob) = (User::new(3, &point), User::new(4, &point));
     let mut configs = [alice.config(), bob.config()];
-    // At this rate the bucket holds 15,000 bytes.
+    // At this rate one packet passes at once, and 24 wait.
     configs[0].rate_bps = 8_000;
     point.machine.set_peers(&configs);
     for user in [&mut alice, &mut bob] {
-        for _ in 0..20 {
+        for _ in 0..30 {
             user.send(&udp(user.address, NODE, 972));
         }
         point.talk(user);
@@ -294,17 +298,40 @@ fn rate_bounds_both_ways_and_each_user_alone() {
     let passed = |point: &Point, from| point.out.packets.iter().filter(of(from)).count();
     assert_eq!(
         (passed(&point, alice.address), passed(&point, bob.address)),
-        (15, 20)
+        (1, 30)
     );
+    assert!(point.release().is_some());
     assert_eq!(point.discards(), [(Discard::RateUp, 5)]);
     for to in [alice.address, bob.address] {
-        for _ in 0..20 {
+        for _ in 0..30 {
             point
                 .machine
                 .handle_packet(point.now, &udp(NODE, to, 972), &mut point.out);
         }
     }
+    assert_eq!(point.out.datagrams.len(), 31);
+    point.release();
     assert_eq!(point.discards(), [(Discard::RateDown, 5)]);
+    // A byte per millisecond passes: within 10 s ten packets each way.
+    for _ in 0..1000 {
+        point.now += Duration::from_millis(10);
+        point.release();
+    }
+    assert_eq!(passed(&point, alice.address), 11);
+    assert_eq!(point.out.datagrams.len(), 41);
+    let seen: BTreeMap<PublicKey, PeerSeen> = point.machine.seen().collect();
+    let seen = &seen[&alice.key.public()];
+    assert_eq!((seen.sent_bytes, seen.received_bytes), (11_000, 11_000));
+    // Packets that wait for a user who leaves count; CoDel has dropped some before.
+    point.machine.set_peers(&configs[1..]);
+    let discards = point.discards();
+    let reasons: Vec<Discard> = discards.iter().map(|(reason, _)| *reason).collect();
+    assert_eq!(
+        reasons,
+        [Discard::RateUp, Discard::RateDown, Discard::NoUser]
+    );
+    assert_eq!(discards.iter().map(|(_, count)| count).sum::<u64>(), 28);
+    assert!(point.release().is_none());
 }
 
 #[test]

@@ -80,12 +80,12 @@ fn receive(port: u16, limit: Duration) -> Result<Arrived> {
     stream.set_nonblocking(false).attempt(what())?;
     stream.set_read_timeout(Some(limit)).attempt(what())?;
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut bytes = stream.read(&mut buffer).attempt("reading a stream")? as u64;
+    let mut bytes = read(&mut stream, &mut buffer)?;
     let (began, mut last) = (Instant::now(), Instant::now());
     while last < deadline {
-        match stream.read(&mut buffer).attempt("reading a stream")? {
+        match read(&mut stream, &mut buffer)? {
             0 => break,
-            read => bytes += read as u64,
+            more => bytes += more,
         }
         last = Instant::now();
     }
@@ -93,6 +93,16 @@ fn receive(port: u16, limit: Duration) -> Result<Arrived> {
         bytes,
         time: last - began,
     })
+}
+
+/// Reads from a stream. A read with a time limit is not restarted after a signal, so this does.
+fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<u64> {
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return Ok(read.attempt("reading a stream")? as u64),
+        }
+    }
 }
 
 fn send(to: SocketAddrV4, time: Duration, limit: Duration) -> Result<()> {

@@ -46,7 +46,7 @@ pub(super) fn dropped_between(
     Dropped {
         no_flow: flow("drop_no_flow"),
         flow: flow("drop_full"),
-        rate: more(&format!("{rate}/drop_rate")),
+        rate: more(&format!("{rate}/drop_full")) + more(&format!("{rate}/drop_codel")),
         impairment: more(&format!("{impair}/drop_loss")),
         line: more(&format!("{impair}/drop_full")),
         room: room.map(|name| more(&name)).sum(),

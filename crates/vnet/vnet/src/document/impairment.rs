@@ -26,8 +26,8 @@ pub struct Impairment {
     /// Share of frames in which one bit is flipped; `None` for no frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrupt: Option<Share>,
-    /// Largest rate that passes; `None` for no limit. Frames above it wait in a queue of at most 16
-    /// MiB and 4096 frames.
+    /// Largest rate that passes, if the link's own rate is higher; `None` for the link's own rate.
+    /// Frames above it wait in the queue of the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }

@@ -1,5 +1,6 @@
 //! Reports about a network.
 
+use carina_frame_engine::LinkName;
 use carina_frame_engine::counter_file::{self, Reading};
 use carina_vnet::host_part::{HostPart, HostStatus};
 
@@ -30,8 +31,8 @@ impl Network {
         let counters = counter_file::read(&self.dir.counters()).unwrap_or_default();
         let passed = |link: u32, side: usize| {
             let rate = rate_app(link, side);
-            // The difference between frames into and out of the bucket would not do: a link behind
-            // the bucket that was just made counts from zero.
+            // The difference between frames into and out of the shaper would not do: a link behind
+            // the shaper that was just made counts from zero.
             let mut passed = Passed {
                 dropped: dropped_by(&counters, &rate),
                 ..Passed::default()
@@ -44,21 +45,16 @@ impl Network {
                 }
                 if name.from.app == rate {
                     passed.dropped += count.drops;
-                } else if side == 1
-                    && (name.to.app == impair_app(link, 1)
-                        || is_port_app(&name.to.app, (link, 0))
-                            && name.from.app != impair_app(link, 1))
-                {
-                    from_afar = Some(Passed {
-                        frames: count.packets,
-                        bytes: count.bytes,
-                        dropped: count.drops,
-                        lost: 0,
-                    });
+                } else if side == 1 && is_first_from_afar(link, &rate, name) {
+                    passed.dropped += count.drops;
+                    from_afar = Some((count.packets, count.bytes));
                 }
             }
-            // Frames of the other direction pass the bucket on the other host.
-            from_afar.unwrap_or(passed)
+            // Frames of the other direction pass the shaper on the other host.
+            if let Some(frames_and_bytes) = from_afar {
+                (passed.frames, passed.bytes) = frames_and_bytes;
+            }
+            passed
         };
         let (state, obstacles) = match outcome {
             Outcome::Changing => (VnetState::Changing, status.obstacles()),
@@ -82,6 +78,17 @@ impl Network {
             ready_after_ms: ready_after.map(|time| time.as_secs_f64() * 1000.0),
         }
     }
+}
+
+/// Whether a link of the graph is the first behind the tunnel, flow or card that brings the frames
+/// of a network's link to its port on this host. `rate` is the app that limits their rate, if they
+/// are impaired by a rate.
+fn is_first_from_afar(link: u32, rate: &str, name: &LinkName) -> bool {
+    let impair = impair_app(link, 1);
+    let is_inside = |app: &str| app == rate || app == impair;
+    let leads_in = is_inside(&name.to.app) || is_port_app(&name.to.app, (link, 0));
+    let comes_from_here = is_inside(&name.from.app) || is_port_app(&name.from.app, (link, 1));
+    leads_in && !comes_from_here
 }
 
 /// The report of a part of which nothing was made.
