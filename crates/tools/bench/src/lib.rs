@@ -15,6 +15,7 @@
 //! | [`drivers`] | drivers of cards in a guest's user space, beside those of its kernel |
 //! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
 //! | [`forward`] | flows over virtual links, beside bridges and tunnels of the kernel |
+//! | [`rates`] | one TCP stream over links with a rate, beside the token bucket of the kernel |
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
 //!
@@ -69,6 +70,8 @@ mod peer;
 #[cfg(feature = "all")]
 mod program;
 mod rate;
+#[cfg(feature = "all")]
+pub mod rates;
 #[cfg(feature = "all")]
 mod replay;
 #[cfg(feature = "all")]

@@ -7,6 +7,7 @@ use carina_apps::sample_packet::ETHERNET_SIZES;
 use carina_bench::embed::{self, EmbedOptions};
 use carina_bench::forward;
 use carina_bench::instantiate::{self, Case, InstantiateOptions};
+use carina_bench::rates;
 use carina_bench::vm_and_host::{require_namespaces, require_network};
 use carina_embed::cases::{ETA_MAX, ETA_MIN, Setting, Topology};
 use carina_measure::results::{Metric, Results};
@@ -57,9 +58,19 @@ pub(crate) enum VnetBenchCommand {
         measurement. Needs root."
     )]
     Forward(ForwardArgs),
+    /// Measure what one TCP stream gets of a link's rate, and round trips beside it; for
+    /// comparison: the token bucket of the kernel
+    #[command(
+        after_help = "Examples:\n  carina vnet bench rates --time 6s --json > rates.json\n  \
+        carina vnet bench rates --cases 1M,50M --runs 3\n\nThe sizes are those of echos: without \
+        --sizes, their payload has 56 bytes. Echos on the idle link for a third of the measuring \
+        time, and a warm-up of a third, precede each measurement. Needs root."
+    )]
+    Rates(ForwardArgs),
 }
 
-/// Options of `carina vnet bench forward`: which cases to measure, how often and how long.
+/// Options of `carina vnet bench forward` and `rates`: which cases to measure, how often and how
+/// long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ForwardArgs {
     #[command(flatten)]
@@ -128,6 +139,7 @@ pub(crate) fn run(shared: &Shared, command: VnetBenchCommand) -> Outcome {
         VnetBenchCommand::Instantiate(args) => bench_instantiate(shared, &args),
         VnetBenchCommand::Sweep { directory } => Ok(instantiate::sweep(&directory)?),
         VnetBenchCommand::Forward(args) => bench_forward(shared, args),
+        VnetBenchCommand::Rates(args) => bench_rates(shared, args),
     }
 }
 
@@ -141,6 +153,18 @@ fn bench_forward(shared: &Shared, args: ForwardArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let results = forward::run(&options)?;
     show_pairs(shared, &results, &forward::TABLES, &forward::SYSTEMS)?;
+    all_measured(&results)
+}
+
+fn bench_rates(shared: &Shared, args: ForwardArgs) -> Outcome {
+    let cases = chosen("case", &rates::CASES, |case| case.name, &args.cases.cases)?;
+    let options = args
+        .cases
+        .options("rates", cases, &rates::SIZES, &rates::SIZES_POSSIBLE)?;
+    require_namespaces(args.in_network_namespace)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = rates::run(&options)?;
+    show_pairs(shared, &results, &rates::TABLES, &rates::SYSTEMS)?;
     all_measured(&results)
 }
 
