@@ -188,7 +188,8 @@ mod tests {
         let (there, back) = (slow, slow);
         let all: Impairments = [(0, LinkImpairment { there, back })].into();
         for part in [part(&["a b"]), part_with_a_flow()] {
-            let mut graph = graph_of(&part, None, &Flows::new(), &PortSelection::default()).unwrap();
+            let mut graph =
+                graph_of(&part, None, &Flows::new(), &PortSelection::default()).unwrap();
             splice(&mut graph, &part, &all).unwrap();
             graph.check().unwrap();
             let shapers = graph.apps().filter(|(_, kind)| *kind == "shaper");
