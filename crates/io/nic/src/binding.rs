@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::dma;
 use crate::guardian::Guardian;
 use crate::pci::{self, PciAddress, PciDevice, device_directory, file_error};
+use crate::routes::has_route;
 use crate::vfio;
 
 pub use crate::guardian::guard_with;
@@ -321,12 +322,6 @@ fn take_record(records: &Path, device: &PciDevice, is_forced: bool) -> Result<Lo
         ..before
     })?;
     Ok(locked)
-}
-
-fn has_route(interface: &str) -> bool {
-    let table = fs::read_to_string("/proc/net/route").unwrap_or_default();
-    let mut lines = table.lines().skip(1);
-    lines.any(|line| line.split_whitespace().next() == Some(interface))
 }
 
 fn memory_file(address: &str) -> String {

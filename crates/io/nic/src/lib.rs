@@ -27,6 +27,7 @@ pub mod intel;
 mod nic;
 pub mod pci;
 pub mod registers;
+mod routes;
 pub mod vfio;
 pub mod virtio;
 
