@@ -1,5 +1,6 @@
 //! `carina vm`: runs virtual machines attached to the running node.
 
+mod boot;
 mod boot_attempt;
 mod cards;
 mod own_guest;
@@ -11,18 +12,16 @@ use carina_api::LocalName;
 use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo, VmpiKind};
 use carina_text::duration::parse_ns;
 use carina_text::table::Table;
-use carina_vm::Guest;
-use carina_vm::{Boot, Cache, Image, Machine, Nic, Record, SshKeys, Stopped};
+use carina_vm::{Guest, Stopped};
 use carina_wrap::rule::Destinations;
 use clap::Subcommand;
 
-use self::boot_attempt::BootAttempt;
-use self::cards::{NicArg, card};
-use self::own_guest::{wait_for_services, with_programs};
+use self::boot::boot;
+use self::cards::NicArg;
 use super::command_output::exec_in_guest;
-use super::{ssh, terminal};
+use super::terminal;
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::report::{print_json, print_line, progress};
 
 /// Run virtual machines that are attached to this system's node by shared memory
@@ -277,164 +276,6 @@ fn port_of(
     }
 }
 
-fn boot(shared: &Shared, args: RunArgs) -> Outcome {
-    if args.disk.is_some() && (args.command.is_some() || args.iommu) {
-        return Err(usage(
-            "--command and --iommu are for Carina's own guest, not for --disk",
-        ));
-    }
-    if args.disk.is_some() && args.ssh {
-        return Err(usage(format!(
-            "--ssh is for Carina's own guest, not for --disk; in a guest with sshd run `carina \
-             expose tcp 127.0.0.1:22 --as {0}`, and on this host `ssh -o ProxyCommand='carina \
-             connect {0} --stdio' root@{1}`",
-            ssh::server_of(args.name.as_str()),
-            args.name
-        )));
-    }
-    let mut qemu_args = Vec::new();
-    for text in &args.qemu_args {
-        qemu_args.extend(words(text)?);
-    }
-    let nics = args.nic.iter().enumerate();
-    let nics = nics.map(|(number, nic)| card(shared, &args.name, number, nic));
-    let nics: Vec<Nic> = nics.collect::<Result<_, _>>()?;
-    let cache = Cache::default_location().attempt("opening the cache")?;
-    let boot = match &args.disk {
-        Some(disk) => {
-            // A disk that cannot be opened is reported before anything is created for the VM.
-            std::fs::File::open(disk).attempt(format!("opening the disk {}", disk.display()))?;
-            Boot::Disk(disk.clone())
-        }
-        None => {
-            progress("building the guest's image");
-            let program = std::env::current_exe().attempt("finding this program")?;
-            let image = Image::new().node(&program).attempt("packing carina")?;
-            let image = with_programs(image, &args)?;
-            Boot::prepare(&cache, &image).attempt("preparing the guest")?
-        }
-    };
-    boot.check_memory(args.memory).map_err(usage)?;
-    let keys = args
-        .ssh
-        .then(|| SshKeys::generate(&shared.run_dir().vm_dir()));
-    let keys = keys.transpose().attempt("making keys for ssh")?;
-    let attempt = BootAttempt::begin(shared, &args.name, args.port.clone(), &args.internet)?;
-    let parts = Parts {
-        boot,
-        nics,
-        qemu_args,
-        keys,
-    };
-    let booted = start_guest(shared, &args, parts, &attempt);
-    if booted.is_err() {
-        attempt.take_back();
-    }
-    let record = booted?;
-    if shared.json {
-        print_json(&record)?
-    } else {
-        print_line(format!(
-            "VM {} runs ({}, QEMU {}), DIF {}",
-            record.name, record.accel, record.pid, attempt.info.dif
-        ))?
-    }
-    if args.console {
-        console(shared, &args.name)
-    } else {
-        Ok(())
-    }
-}
-
-/// What `carina vm run` needs to start a VM, besides the VM's port.
-struct Parts {
-    boot: Boot,
-    nics: Vec<Nic>,
-    qemu_args: Vec<String>,
-    /// The keys for ssh; `None` without `--ssh`.
-    keys: Option<SshKeys>,
-}
-
-/// Starts QEMU, and waits for the guest unless `--no-wait` is given.
-fn start_guest(
-    shared: &Shared,
-    args: &RunArgs,
-    parts: Parts,
-    attempt: &BootAttempt,
-) -> Result<Record, Failure> {
-    let info = &attempt.info;
-    let is_own_guest = args.disk.is_none();
-    let cache = Cache::default_location().attempt("opening the cache")?;
-    let mut machine = Machine::new(args.name.as_str(), &attempt.vm_dir)
-        .attempt("naming the VM")?
-        .boot(parts.boot)
-        .memory_mib(args.memory)
-        .cpus(args.cpus)
-        .vmpi(info.vmpi, &info.qemu_socket)
-        .extra_args(parts.qemu_args);
-    if is_own_guest {
-        machine = own_guest::furnish(machine, info, args);
-    }
-    if let Some(keys) = &parts.keys {
-        machine = machine.ssh(keys);
-    }
-    if args.iommu {
-        machine = machine.iommu();
-    }
-    machine = parts.nics.into_iter().fold(machine, Machine::nic);
-    if let Some(command) = &args.command {
-        machine = machine.command(command);
-    }
-    let running = attempt.start(machine, &cache)?;
-    running.wait_started(START).attempt("starting QEMU")?;
-    if is_own_guest && !args.no_wait && !args.console {
-        progress("booting");
-        running.wait_ready(BOOT).attempt("waiting for the guest")?;
-        wait_for_link(&shared.control(), &args.name)?;
-        wait_for_services(shared, &running, info, args.ssh)?;
-    }
-    Ok(attempt.finish(running))
-}
-
-/// Splits a text at white space as a shell does; single and double quotes keep words together.
-fn words(text: &str) -> Result<Vec<String>, Failure> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    for c in text.chars() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (None, '\'' | '"') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (None, c) if c.is_whitespace() => words.extend(word.take()),
-            _ => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    match quote {
-        None => Ok(words),
-        Some(open) => Err(usage(format!(
-            "--qemu-args: {open} is not closed in {text}"
-        ))),
-    }
-}
-
-fn wait_for_link(node: &Client, name: &LocalName) -> Outcome {
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while std::time::Instant::now() < deadline {
-        let info = node
-            .vm(name.as_str())
-            .attempt(format!("asking the node for VM {name}"))?;
-        if info.state == LinkState::Up {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Err(failed(format!(
-        "VM {name} is up but its node has not attached; see /var/log/carina.log in the guest"
-    )))
-}
-
 fn list(shared: &Shared) -> Outcome {
     let ports = shared.control().vms().attempt("listing VMs")?;
     let records = carina_vm::list(&shared.run_dir().vm_dir()).attempt("listing machines")?;
@@ -555,21 +396,4 @@ fn console(shared: &Shared, name: &LocalName) -> Outcome {
         &format!("VM {name}"),
         shared.answer_limit(),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_split_as_a_shell_does() {
-        let split = |text| words(text).ok();
-        let want = |list: &[&str]| Some(list.iter().map(|word| (*word).to_owned()).collect());
-        assert_eq!(split("  -vga std "), want(&["-vga", "std"]));
-        assert_eq!(
-            split(r#"-append "console=ttyS0 quiet" -x 'a"b'c """#),
-            want(&["-append", "console=ttyS0 quiet", "-x", "a\"bc", ""])
-        );
-        assert_eq!(split("-append 'open"), None);
-    }
 }
