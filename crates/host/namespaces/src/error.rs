@@ -26,8 +26,8 @@ pub enum Error {
     },
     /// The kernel does not allow this user to create a user namespace.
     #[error(
-        "an ordinary user needs user namespaces to make a lab, and they are not allowed \
-             here ({0}): run it as root, or allow them \
+        "an ordinary user needs user namespaces to make network namespaces, and this system does \
+             not allow them ({0}): run the command as root, or allow them \
              (sysctl kernel.unprivileged_userns_clone=1, \
              kernel.apparmor_restrict_unprivileged_userns=0)"
     )]

@@ -26,8 +26,8 @@ mod removal;
 
 pub use error::{Error, Result};
 pub use namespace::{
-    Keeper, Namespace, NamespaceAccess, can_enter_private, enter_private, hold_namespaces,
-    is_namespace, namespace_file, new_namespace, veth_pair,
+    Keeper, Namespace, NamespaceAccess, can_enter_private, check_user_namespaces, enter_private,
+    hold_namespaces, is_namespace, namespace_file, new_namespace, veth_pair,
 };
 pub use process::{ChildProcess, GRACE, Process, end_all, run_within};
 pub use removal::{end_processes_in, remove_namespaces};

@@ -1,8 +1,10 @@
 //! Network namespaces and veth pairs between them, created with `ip`, by root or in a user
 //! namespace.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -93,10 +95,26 @@ impl NamespaceAccess {
     /// # Errors
     /// `ip` is missing or a line fails; the error has the lines and the message.
     pub fn ip_batch(&self, namespace: &str, lines: &[String]) -> Result<()> {
-        let what = || format!("ip -n {namespace} -batch - (`{}`)", lines.join("; "));
+        self.run_batch(&["-n", namespace, "-batch", "-"], lines)
+    }
+
+    /// Runs lines of `ip` outside the network namespaces, in one process. It stops at the first
+    /// line that fails.
+    ///
+    /// # Errors
+    /// As for [`NamespaceAccess::ip_batch`].
+    pub fn ip_lines(&self, lines: &[String]) -> Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.run_batch(&["-batch", "-"], lines)
+    }
+
+    fn run_batch(&self, words: &[&str], lines: &[String]) -> Result<()> {
+        let what = || format!("ip {} (`{}`)", words.join(" "), lines.join("; "));
         let mut child = self
             .command("ip")
-            .args(["-n", namespace, "-batch", "-"])
+            .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -133,13 +151,36 @@ impl NamespaceAccess {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// The pids of the processes in a network namespace; empty also if `ip` cannot list them.
-    pub fn processes_in(&self, namespace: &str) -> Vec<i32> {
-        let text = self.ip(&["netns", "pids", namespace]).unwrap_or_default();
-        text.lines()
-            .filter_map(|line| line.trim().parse().ok())
-            .collect()
+    /// The processes in any of the named network namespaces, by one pass over all processes.
+    /// Processes of other users whose namespace this user may not see are left out.
+    pub fn processes_in(&self, namespaces: &[&String]) -> Vec<Process> {
+        let file = |name: &&String| {
+            match self.holder {
+                // As the holder sees the path, whose mount namespace has the file.
+                Some(pid) => Path::new(&format!("/proc/{pid}/root{NETNS}")).join(name),
+                None => namespace_file(name),
+            }
+        };
+        let known = namespaces.iter().filter_map(|name| inode(&file(name)));
+        let known: BTreeSet<(u64, u64)> = known.collect();
+        let Ok(all) = std::fs::read_dir("/proc") else {
+            return Vec::new();
+        };
+        let pids = all.flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let is_inside = |pid: &i32| {
+            let found = inode(Path::new(&format!("/proc/{pid}/ns/net")));
+            found.is_some_and(|found| known.contains(&found))
+        };
+        let inside = pids.filter(is_inside);
+        inside.filter_map(Process::numbered).collect()
     }
+}
+
+/// Device and inode of a file; the same for two files of one namespace. (namespaces(7))
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// The file that names a network namespace.
@@ -189,6 +230,8 @@ pub fn hold_namespaces(directory: &Path) -> Result<Keeper> {
     let ready = directory.join(".ground");
     let aside = directory.join(".run");
     std::fs::create_dir_all(&aside).attempt(format!("making {}", aside.display()))?;
+    // An earlier process that held namespaces has left its file.
+    let _ = std::fs::remove_file(&ready);
     let log = directory.join(".ground.log");
     let file = std::fs::File::create(&log).attempt(format!("writing {}", log.display()))?;
     let mut child: Child = Command::new("unshare")
@@ -228,6 +271,23 @@ pub fn hold_namespaces(directory: &Path) -> Result<Keeper> {
         process: Process::of_child(&child)?,
         gate: child.stdin.take(),
     })
+}
+
+/// Checks whether this system lets this user create network namespaces in a user namespace.
+///
+/// # Errors
+/// It does not; the error says what to do.
+pub fn check_user_namespaces() -> Result<()> {
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "--net", "true"])
+        .stdin(Stdio::null())
+        .output()
+        .attempt("running unshare (package util-linux)")?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(Error::UserNamespacesForbidden(message.trim().to_owned()))
 }
 
 /// A script that mounts a private `/run/netns`. If that directory is missing and cannot be created,

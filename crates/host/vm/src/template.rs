@@ -95,14 +95,20 @@ impl Templates {
     ///
     /// As for [`Templates::new`].
     pub fn default_location() -> Result<Templates> {
+        Templates::new(Templates::default_path())
+    }
+
+    /// The directory that [`Templates::default_location`] opens for this user.
+    #[must_use]
+    pub fn default_path() -> PathBuf {
         let set = std::env::var_os("CARINA_TEMPLATES").filter(|value| !value.is_empty());
-        Templates::new(set.map_or_else(
+        set.map_or_else(
             || {
                 let user = rustix::process::geteuid().as_raw();
                 PathBuf::from(format!("/dev/shm/carina-templates-{user}"))
             },
             PathBuf::from,
-        ))
+        )
     }
 
     /// Sets how much memory all templates together may take, in MiB (default: a quarter of the file

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// Whether an IPv4 or IPv6 route of this system uses the interface. Routes that the kernel makes for
-/// every IPv6 interface (link-local and multicast) do not count.
+/// Whether an IPv4 or IPv6 route of this system uses the interface. Routes that the kernel makes
+/// for every IPv6 interface (link-local and multicast) do not count.
 pub(crate) fn has_route(interface: &str) -> bool {
     let table = |path: &str| fs::read_to_string(path).unwrap_or_default();
     has_ipv4_route(&table("/proc/net/route"), interface)

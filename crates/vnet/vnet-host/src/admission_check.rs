@@ -3,10 +3,11 @@
 
 use std::fs;
 
-use carina_vnet::document::{Document, Kind, Via};
-use carina_vnet::host_part::{Far, HostLimits, HostPart, NodePart, VnetId};
+use carina_namespaces::check_user_namespaces;
+use carina_vnet::document::{Document, Via};
+use carina_vnet::host_part::{HostLimits, HostPart, VnetId};
 use carina_vnet::layout::Layout;
-use carina_vnet_images::{ImageStore, OWN};
+use carina_vnet_images::ImageStore;
 
 use crate::admission::{Capacity, check_request};
 use crate::alone::record_of;
@@ -47,16 +48,16 @@ impl AdmissionCheck {
     ) -> Result<()> {
         check_cards(document)?;
         self.capacity.admit(document, others)?;
-        check_part(&self.limits, part)
+        Ok(self.limits.check(part)?)
     }
 }
 
 /// Checks a part against the limits of this host, but not against its free resources.
 ///
 /// # Errors
-/// A node exceeds the limits of this host, or a link has no end from which it can be probed.
+/// A node exceeds the limits of this host.
 pub fn check(part: &HostPart) -> Result<()> {
-    check_part(&limits_of_this_host(), part)
+    Ok(limits_of_this_host().check(part)?)
 }
 
 /// Checks whether hosts that have the images of a document and enough resources could make it. The
@@ -84,30 +85,12 @@ pub fn check_document(document: &Document) -> Result<()> {
 pub fn limits_of_this_host() -> HostLimits {
     let images = ImageStore::of_this_host().list().unwrap_or_default();
     HostLimits {
-        no_nodes: missing_capabilities(),
-        no_machines: carina_vm::qemu().err().map(|error| error.to_string()),
+        no_nodes: missing_capabilities().and_then(missing_namespaces),
+        no_machines: no_machines(),
         images: images.into_iter().map(|image| image.name).collect(),
         member_memory_mib: member_mib(),
         interfaces_max: MACHINE_INTERFACES_MAX,
     }
-}
-
-fn check_part(limits: &HostLimits, part: &HostPart) -> Result<()> {
-    limits.check(part)?;
-    let is_foreign = |node: &NodePart| node.kind == Kind::Vm && node.image != OWN;
-    for link in &part.links {
-        let mut ends = link.ends().filter_map(|end| part.node(&end.node));
-        if matches!(link.far, Far::Here(_)) && ends.all(is_foreign) {
-            return Err(Error::Unsupported {
-                what: format!(
-                    "link {} between two nodes with images of their own",
-                    link.number
-                ),
-                instead: "probes leave from a namespace or from the image `carina` at one end",
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Refuses physical cards that are not connected through the engine.
@@ -126,6 +109,38 @@ fn check_cards(document: &Document) -> Result<()> {
     Ok(())
 }
 
+/// Whether this process may create network namespaces itself. Otherwise its networks need a user
+/// namespace.
+#[must_use]
+pub fn can_make_namespaces() -> bool {
+    missing_capabilities().is_none()
+}
+
+/// Why a user who lacks the `missing` capabilities cannot create nodes; `None` if the user can
+/// create them in a user namespace.
+fn missing_namespaces(missing: String) -> Option<String> {
+    let refused = check_user_namespaces().err()?;
+    Some(format!("{missing}; {refused}"))
+}
+
+/// Why this host cannot create virtual machines; `None` if it can.
+fn no_machines() -> Option<String> {
+    if let Err(error) = carina_vm::qemu() {
+        return Some(error.to_string());
+    }
+    // The links of machines are taps, which a user may open here but not create.
+    let opened = fs::File::options().read(true).write(true).open(TUN);
+    opened.err().map(|error| {
+        format!(
+            "links of machines need {TUN}, which this user cannot open: {error}; run the command \
+             as root, or give the user access to the device"
+        )
+    })
+}
+
+/// The device that makes taps. (tuntap.rst of the kernel)
+const TUN: &str = "/dev/net/tun";
+
 /// The capabilities that this process lacks to make namespaces and interfaces, as text; `None` if
 /// it has them.
 fn missing_capabilities() -> Option<String> {
@@ -140,7 +155,7 @@ fn missing_capabilities() -> Option<String> {
         None
     } else {
         Some(format!(
-            "namespaces and interfaces need {}; run it as root",
+            "namespaces and interfaces need {}",
             missing.join(" and ")
         ))
     }
@@ -157,6 +172,8 @@ const CAPABILITIES: [(u32, &str); 2] = [(12, "CAP_NET_ADMIN"), (21, "CAP_SYS_ADM
 
 #[cfg(test)]
 mod tests {
+    use carina_vnet::document::Kind;
+
     use super::*;
     use crate::steps::tests::part;
 
@@ -164,10 +181,10 @@ mod tests {
     fn images_that_are_not_there_are_refused_by_name() {
         let limits = HostLimits::none();
         let mut part = part(&["a b", "a c dif"]);
-        check_part(&limits, &part).unwrap();
+        limits.check(&part).unwrap();
         part.nodes[1].kind = Kind::Vm;
         part.nodes[1].image = "no-such-image".to_owned();
-        let error = check_part(&limits, &part).unwrap_err();
+        let error = Error::from(limits.check(&part).unwrap_err());
         assert!(error.is_final());
         let error = error.to_string();
         assert!(

@@ -80,6 +80,9 @@ pub enum WebError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The address of the page's listener cannot be read.
+    #[error("reading the address of the page: {0}")]
+    Address(io::Error),
     /// The system provides no random number for the token.
     #[error("drawing a random number: {0}")]
     Random(io::Error),
@@ -91,12 +94,27 @@ impl PageServer {
     /// # Errors
     /// The address is not a loopback address or is in use, or the system provides no random number.
     pub fn bind(address: SocketAddr) -> Result<PageServer, WebError> {
+        PageServer::on(PageServer::listen(address)?)
+    }
+
+    /// Listens on a loopback address, for [`PageServer::on`] in a process that has another loopback
+    /// interface.
+    ///
+    /// # Errors
+    /// The address is not a loopback address, or is in use.
+    pub fn listen(address: SocketAddr) -> Result<TcpListener, WebError> {
         if !address.ip().is_loopback() {
             return Err(WebError::NotLoopback(address));
         }
-        let failed = |source| WebError::Listen { address, source };
-        let listener = carina_sys::listen_tcp(&[address]).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        carina_sys::listen_tcp(&[address]).map_err(|source| WebError::Listen { address, source })
+    }
+
+    /// Draws the random token for a page on `listener`.
+    ///
+    /// # Errors
+    /// The system provides no random number, or the listener has no address.
+    pub fn on(listener: TcpListener) -> Result<PageServer, WebError> {
+        let address = listener.local_addr().map_err(WebError::Address)?;
         let mut bytes = [0; 16];
         File::open("/dev/urandom")
             .and_then(|mut source| source.read_exact(&mut bytes))

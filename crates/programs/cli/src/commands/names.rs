@@ -24,7 +24,7 @@ use crate::report::{print_json, print_line};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     carina names\n  \
-    carina names --dns 127.0.0.53:53\n  \
+    carina names --dns 127.0.0.1:5353\n  \
     carina names --dns 127.0.0.1:5353 --domain vm --hosts ./hosts\n  \
     dig @127.0.0.1 -p 5353 web.vm\n\n\
     With --dns the command runs until Ctrl-C. Questions for other domains are refused: have your\n\

@@ -34,6 +34,7 @@ mod roles;
 mod switching;
 mod top;
 mod trace;
+mod user_namespace;
 mod whereabouts;
 
 /// The commands of `carina vnet` that are implemented in `carina-tools`.

@@ -35,6 +35,7 @@ mod vnet_moves;
 mod vnet_providers;
 mod vnet_roles;
 mod vnet_stack;
+mod vnet_user;
 mod vnet_users_dif;
 mod wrap;
 mod wrap_static;

@@ -6,7 +6,7 @@ use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{Cause, Far, HostPart, LinkPart, LinkState};
 
 use super::{Vnet, each};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::nics;
 use crate::probe::Asks;
 
@@ -55,7 +55,8 @@ impl Vnet {
     }
 
     /// Round trip over a link, from its near end if a command can be executed there, else from its
-    /// far end.
+    /// far end. Zero if no end on this host takes commands: such a link is up while its flow exists
+    /// and its machines on this host run.
     fn probe_link(&self, part: &HostPart, link: &LinkPart, limit: Duration) -> Result<Duration> {
         if let Far::Nic(nic) = &link.far {
             // Nothing is known about the other end of a card's wire.
@@ -64,7 +65,9 @@ impl Vnet {
         self.has_flow(link)?;
         let mut from = link.ends();
         let from = from.find(|end| self.node(&end.node).is_ok_and(|it| !it.is_foreign()));
-        let from = from.unwrap_or(&link.near);
+        let Some(from) = from else {
+            return self.foreign_ends_run(link).map(|()| Duration::ZERO);
+        };
         let interface = part.interface(from);
         let interface = interface.expect("the part was checked: its links end at interfaces");
         let own = interface.address.address();
@@ -74,5 +77,17 @@ impl Vnet {
             Carrier::Dif => self.probe_flow(part, link, limit),
             _ => Ok(by_frames),
         }
+    }
+
+    /// Checks that the machines at a link's ends on this host run.
+    fn foreign_ends_run(&self, link: &LinkPart) -> Result<()> {
+        for end in link.ends() {
+            let node = self.node(&end.node)?;
+            if !node.is_alive() {
+                let what = format!("the machine of node {} has ended", node.name());
+                return Err(Error::NotReady(what));
+            }
+        }
+        Ok(())
     }
 }

@@ -21,6 +21,7 @@ use carina_vnet::access::AtAddress;
 use carina_vnet::host_part::InterfaceAddress;
 use carina_vnet_agent::{Gate, Inside, OpenAgent, Openness};
 use carina_vnet_host::client::{Answer, Client, socket_of};
+use carina_vnet_host::judgement::can_make_namespaces;
 use carina_vnet_host::{Agent, Error, HostSettings, Underlay, own_name, server};
 use carina_vnet_roles::agent;
 use carina_vnet_roles::calling::address::Address;
@@ -30,6 +31,7 @@ use carina_vnet_roles::log::Log;
 use carina_vnet_web::PageServer;
 
 use super::roles::Party;
+use super::user_namespace;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
@@ -132,6 +134,28 @@ impl AgentArgs {
         Ok(agent)
     }
 
+    /// Continues in namespaces of the user if this process may not create network namespaces. The
+    /// agent has no interface of the host there.
+    fn enter_user_namespace(&self, shared: &Shared) -> Outcome {
+        if can_make_namespaces() {
+            return Ok(());
+        }
+        let options = [
+            ("--underlay", self.underlay.is_some()),
+            ("--nic", !self.nics.is_empty()),
+            ("--pip", self.pip.is_some()),
+            ("--users-at", !self.users_at.is_empty()),
+        ];
+        if let Some((option, _)) = options.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(usage(format!(
+                "{option} needs root: the agent of another user runs in a user namespace, without \
+                 the network interfaces of this host"
+            )));
+        }
+        let listener = self.web.map(PageServer::listen).transpose();
+        user_namespace::enter(shared, listener.attempt("serving the page")?)
+    }
+
     fn host_name(&self) -> String {
         self.host.clone().unwrap_or_else(own_name)
     }
@@ -188,6 +212,7 @@ impl Drop for Page {
 /// Another agent uses the run directory, or the socket cannot be made.
 pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let run_dir = shared.run_dir();
+    args.enter_user_namespace(shared)?;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     fs::create_dir_all(run_dir.path()).attempt(format!("making {}", run_dir.path().display()))?;
     let _lock = match lock(shared, args.transient)? {
@@ -225,11 +250,11 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let _orders = orders.transpose().attempt("serving the provider")?;
     let path = socket_of(&run_dir);
     let listener = listening(&path)?;
-    let page_server = args
-        .web
-        .map(PageServer::bind)
-        .transpose()
-        .attempt("serving the page")?;
+    let page_server = match user_namespace::inherited_listener() {
+        Some(listener) => Some(PageServer::on(listener)),
+        None => args.web.map(PageServer::bind),
+    };
+    let page_server = page_server.transpose().attempt("serving the page")?;
     let (ended, end) = std::sync::mpsc::channel();
     let (stop, stopped) = server::stop_handle();
     let (is_transient, pool) = (args.transient, args.pool.into());
@@ -256,7 +281,8 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
         .map_err(|_| failed("the agent's server has failed"))?;
     // The next agent, which waits for the lock, makes the socket again.
     let _ = fs::remove_file(&path);
-    served.attempt("serving vnet.sock")
+    served.attempt("serving vnet.sock")?;
+    user_namespace::release(shared)
 }
 
 /// Makes the socket of an agent that holds the lock of its run directory.

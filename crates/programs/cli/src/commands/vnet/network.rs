@@ -18,6 +18,7 @@ use super::deadline::{Deadline, DeadlineArgs};
 use super::document::Source;
 use super::roles::inside;
 use super::roles::operator::{self, OperatorArgs, chosen};
+use super::user_namespace::{enter_existing, release};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
@@ -170,10 +171,13 @@ pub(super) fn follow_until_settled(shared: &Shared, client: &Client, name: &str)
 /// There is no such network, or a part of it cannot be removed.
 pub(super) fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-    let vnets = Vnets::of(&shared.run_dir());
-    let mut known = vnets.names().attempt("listing networks")?;
     let client = client(shared);
     let has_agent = client.list().is_ok();
+    if !has_agent {
+        enter_existing(shared)?;
+    }
+    let vnets = Vnets::of(&shared.run_dir());
+    let mut known = vnets.names().attempt("listing networks")?;
     if has_agent {
         // Parts that a provider ordered are left out: the provider would have them made again.
         known.retain(|name| !is_part_name(name));
@@ -195,6 +199,9 @@ pub(super) fn down(shared: &Shared, name: Option<&str>, all: bool) -> Outcome {
     }
     if all && !has_agent {
         leftovers::remove_pool(&vnets).attempt("ending the ready machines of the pool")?;
+    }
+    if !has_agent {
+        release(shared)?;
     }
     match shared.json {
         true => print_json(&json!({ "removed": names })),

@@ -8,6 +8,7 @@ use carina_vnet_host::{Record, Vnets, leftovers};
 
 use super::agent::client;
 use super::document::Source;
+use super::user_namespace::enter_existing;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, refused};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
@@ -36,9 +37,13 @@ pub(super) fn run(shared: &Shared, source: &Source) -> Outcome {
 
 /// The plan of the agent; without an agent, a plan based on the agent's records.
 fn plan(shared: &Shared, source: &Source) -> Result<Plan, Failure> {
+    let agent = client(shared);
+    if agent.list().is_err() {
+        enter_existing(shared)?;
+    }
     let document = source.read()?;
     let what = || format!("planning network {}", document.vnet.name);
-    match client(shared).plan(&document) {
+    match agent.plan(&document) {
         Err(ClientError::Connect { .. }) => {
             let vnets = Vnets::of(&shared.run_dir());
             let records = vnets.list().attempt(what())?;
