@@ -23,7 +23,7 @@ use carina_namespaces::{Process, hold_namespaces};
 use carina_sys::lock_file;
 use carina_vm::Templates;
 use carina_vnet_host::Vnets;
-use carina_vnet_host::judgement::can_make_namespaces;
+use carina_vnet_host::admission_check::can_make_namespaces;
 use rustix::net::sockopt::socket_acceptconn;
 use rustix::process::Signal;
 
