@@ -93,11 +93,9 @@ pub struct Place {
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// An echo request.
-    #[serde(rename = "there")]
-    Request,
+    There,
     /// An echo reply.
-    #[serde(rename = "back")]
-    Reply,
+    Back,
 }
 
 /// Whether a node sends or receives a frame.

@@ -201,12 +201,12 @@ fn what(frame: &[u8]) -> Option<What> {
             let kind = *payload.get(ip.header_bytes)?;
             match kind {
                 8 => Some(What::Echo {
-                    direction: Direction::Request,
+                    direction: Direction::There,
                     from,
                     to,
                 }),
                 0 => Some(What::Echo {
-                    direction: Direction::Reply,
+                    direction: Direction::Back,
                     from,
                     to,
                 }),
@@ -221,8 +221,8 @@ fn what(frame: &[u8]) -> Option<What> {
 /// What the frames show about echo requests from the addresses `own` to `peer`.
 fn sightings_of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
     let is_ours = |direction: Direction, from: Ipv4Addr, to: Ipv4Addr| match direction {
-        Direction::Request => own.contains(&from) && to == peer,
-        Direction::Reply => own.contains(&to) && from == peer,
+        Direction::There => own.contains(&from) && to == peer,
+        Direction::Back => own.contains(&to) && from == peer,
     };
     let echoes = seen.iter().filter_map(|it| match it.what {
         What::Echo {
@@ -298,10 +298,10 @@ mod tests {
     fn only_echoes_of_the_two_are_counted() {
         let stranger = Ipv4Addr::new(10, 0, 0, 9);
         let all = [
-            seen(Act::Sends, 5000, echo(Direction::Request, A, B)),
-            seen(Act::Sends, 9000, echo(Direction::Request, A, B)),
-            seen(Act::Sends, 1000, echo(Direction::Request, stranger, B)),
-            seen(Act::Receives, 8000, echo(Direction::Reply, B, A)),
+            seen(Act::Sends, 5000, echo(Direction::There, A, B)),
+            seen(Act::Sends, 9000, echo(Direction::There, A, B)),
+            seen(Act::Sends, 1000, echo(Direction::There, stranger, B)),
+            seen(Act::Receives, 8000, echo(Direction::Back, B, A)),
             seen(
                 Act::Receives,
                 1,
@@ -313,9 +313,9 @@ mod tests {
             ),
         ];
         let sightings = sightings_of(&all, &[A], B);
-        let sent = sightings.at(Direction::Request, all[0].spot);
+        let sent = sightings.at(Direction::There, all[0].spot);
         assert_eq!((sent.frames, sent.after_us), (2, Some(0)));
-        let back = sightings.at(Direction::Reply, all[3].spot);
+        let back = sightings.at(Direction::Back, all[3].spot);
         assert_eq!((back.frames, back.after_us), (1, Some(3)));
         assert_eq!(sightings.spots().count(), 2);
         assert_eq!(sightings.errors[&(3, stranger)], 1);

@@ -41,17 +41,13 @@ pub fn expected(part: &HostPart, from: &str, to: &str) -> Result<Route, NoRoute>
         to: to.to_owned(),
     })?;
     let mut spots = Vec::new();
-    passes(&mut spots, Direction::Request, &request_hops);
+    passes(&mut spots, Direction::There, &request_hops);
     // Replies go to the address of the interface through which the request leaves.
     let source = request_hops
         .first()
         .and_then(|(link, side)| address_at(part, *link, *side));
     let reply_hops = source.and_then(|source| hops(part, to, source));
-    passes(
-        &mut spots,
-        Direction::Reply,
-        &reply_hops.unwrap_or_default(),
-    );
+    passes(&mut spots, Direction::Back, &reply_hops.unwrap_or_default());
     Ok(Route { address, spots })
 }
 
@@ -67,13 +63,13 @@ pub fn expected_at(part: &HostPart, from: &str, address: Ipv4Addr) -> Result<Rou
         to: address.to_string(),
     })?;
     let mut spots = Vec::new();
-    passes(&mut spots, Direction::Request, &request_hops);
+    passes(&mut spots, Direction::There, &request_hops);
     let reply_hops: Vec<(u32, usize)> = request_hops
         .iter()
         .rev()
         .map(|(link, side)| (*link, 1 - side))
         .collect();
-    passes(&mut spots, Direction::Reply, &reply_hops);
+    passes(&mut spots, Direction::Back, &reply_hops);
     Ok(Route { address, spots })
 }
 

@@ -68,7 +68,7 @@ pub(super) fn findings(
     if let Some(last) = last
         && found.is_empty()
         && last.seen > 0
-        && last.direction == Direction::Reply
+        && last.direction == Direction::Back
     {
         found.push("all packets passed, but answers arrived too late".to_owned());
     }
@@ -134,12 +134,12 @@ mod tests {
     #[test]
     fn drop_on_a_link_stands_with_its_counters() {
         let part = part(&["a b"]);
-        let request = Direction::Request;
+        let request = Direction::There;
         let places = [
             place(request, "a:eth0", Act::Sends, (0, 0), 5),
             place(request, "b:eth0", Act::Receives, (0, 1), 3),
-            place(Direction::Reply, "b:eth0", Act::Sends, (0, 1), 3),
-            place(Direction::Reply, "a:eth0", Act::Receives, (0, 0), 3),
+            place(Direction::Back, "b:eth0", Act::Sends, (0, 1), 3),
+            place(Direction::Back, "a:eth0", Act::Receives, (0, 0), 3),
         ];
         let dropped = |end: LinkEnd| {
             assert_eq!(end, (0, 0));
@@ -167,8 +167,8 @@ mod tests {
             remote: Ipv4Addr::new(192, 0, 2, 2),
         });
         let places = [
-            place(Direction::Request, "a:eth0", Act::Sends, (0, 0), 3),
-            place(Direction::Reply, "a:eth0", Act::Receives, (0, 0), 1),
+            place(Direction::There, "a:eth0", Act::Sends, (0, 0), 3),
+            place(Direction::Back, "a:eth0", Act::Receives, (0, 0), 1),
         ];
         let dropped = |_: LinkEnd| Dropped {
             no_flow: 2,
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn node_that_keeps_frames_is_named() {
         let part = part(&["a b", "b c"]);
-        let request = Direction::Request;
+        let request = Direction::There;
         let mut places = vec![
             place(request, "a:eth0", Act::Sends, (0, 0), 2),
             place(request, "b:eth0", Act::Receives, (0, 1), 2),
@@ -199,7 +199,7 @@ mod tests {
             })
         };
         assert_eq!(found(&places), ["node b passes on 0 of 2"]);
-        places[2].direction = Direction::Reply;
+        places[2].direction = Direction::Back;
         assert_eq!(found(&places), ["node b answers 0 of 2"]);
         places[0].seen = 0;
         places[1].seen = 0;

@@ -251,7 +251,7 @@ mod tests {
         let sought = together.sought();
         assert_eq!(sought.ends, ["a:eth0", "b:eth0", "b:eth1", "c:eth0"]);
         // What each host has seen: the host of c lost all frames of the link from b to c.
-        let request = Direction::Request;
+        let request = Direction::There;
         let mut seen = PieceSeen {
             sights: vec![sight(request, "a:eth0", Act::Sends, 3)],
             ..PieceSeen::default()

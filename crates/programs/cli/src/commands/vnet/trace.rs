@@ -83,8 +83,8 @@ fn words(trace: &Trace) -> String {
             .map_or_else(|| "-".to_owned(), |us| short(us as f64 / 1000.0));
         table.row([
             match place.direction {
-                Direction::Request => "there".to_owned(),
-                Direction::Reply => "back".to_owned(),
+                Direction::There => "there".to_owned(),
+                Direction::Back => "back".to_owned(),
             },
             format!("{} {verb}", place.end),
             place.link.to_string(),
