@@ -114,7 +114,7 @@ impl Failure {
     /// [`Failure::Refused`] if `error` or one of its sources is a refusal for a lasting reason,
     /// otherwise [`Failure::Failed`].
     pub fn of(mut text: String, error: &(dyn std::error::Error + 'static)) -> Failure {
-        let mut is_final = stays(error);
+        let mut is_final = is_final_error(error);
         let mut source = error.source();
         while let Some(inner) = source {
             let inner_text = inner.to_string();
@@ -123,7 +123,7 @@ impl Failure {
                 text.push_str(": ");
                 text.push_str(&inner_text);
             }
-            is_final |= stays(inner);
+            is_final |= is_final_error(inner);
             source = inner.source();
         }
         if is_final {
@@ -156,7 +156,7 @@ failures!(
 
 /// Whether an error is a refusal of a node for a lasting reason, or a configuration that no node
 /// can carry out.
-fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
+fn is_final_error(error: &(dyn std::error::Error + 'static)) -> bool {
     if let Some(ClientError::Refused { body, .. }) = error.downcast_ref() {
         return body.is_final;
     }

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::report::report;
 
 /// Blocks SIGINT and SIGTERM, so that they do not end the process, and detects them. The owner
-/// checks with [`Interrupt::is_there`] or [`Interrupt::comes_within`]. The signals stay blocked
+/// checks with [`Interrupt::is_pending`] or [`Interrupt::comes_within`]. The signals stay blocked
 /// after this value is dropped.
 pub(crate) struct Interrupt {
     epoll: Epoll,
@@ -51,7 +51,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// Those of [`Interrupt::comes_within`].
-    pub(crate) fn is_there(&self) -> io::Result<bool> {
+    pub(crate) fn is_pending(&self) -> io::Result<bool> {
         self.comes_within(Duration::ZERO)
     }
 }

@@ -117,9 +117,9 @@ impl Connector {
     }
 
     fn try_ask(&mut self, socket: &OwnedFd) -> Result<(u32, StreamAllocation), String> {
-        let said = |error: &dyn std::fmt::Display| error.to_string();
-        prepare(socket, self.listener.is_tcp).map_err(|error| said(&error))?;
-        let attached = socket.try_clone().map_err(|error| said(&error))?;
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        prepare(socket, self.listener.is_tcp).map_err(|error| text(&error))?;
+        let attached = socket.try_clone().map_err(|error| text(&error))?;
         let Connect {
             name, dif, local, ..
         } = &self.settings;
@@ -127,10 +127,10 @@ impl Connector {
         let asked =
             self.node
                 .start_allocate_stream(local, name, dif.as_ref(), &spec, Some(attached));
-        let allocation = asked.map_err(|error| said(&error))?;
+        let allocation = asked.map_err(|error| text(&error))?;
         self.last_item = self.last_item.checked_add(1).unwrap_or(LISTENER + 1);
         let watched = self.watch.add(&allocation, self.last_item, Interest::Read);
-        watched.map_err(|error| said(&error))?;
+        watched.map_err(|error| text(&error))?;
         Ok((self.last_item, allocation))
     }
 
@@ -140,7 +140,7 @@ impl Connector {
     }
 
     /// Handles the node's answer to a flow request, or the end of the time limit for it.
-    fn settle(&mut self, item: u32, now: Instant) {
+    fn handle_answer(&mut self, item: u32, now: Instant) {
         let Some(mut pending) = self.pending.remove(&item) else {
             return;
         };
@@ -168,7 +168,7 @@ impl Service for Connector {
         if item == LISTENER {
             return self.accept_some(now);
         }
-        self.settle(item, now);
+        self.handle_answer(item, now);
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Service for Connector {
             .iter()
             .filter(|(_, pending)| pending.until <= now);
         for item in late.map(|(item, _)| *item).collect::<Vec<_>>() {
-            self.settle(item, now);
+            self.handle_answer(item, now);
         }
         if self.paused_until.is_some_and(|until| until <= now) {
             self.paused_until = None;

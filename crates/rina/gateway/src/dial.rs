@@ -45,7 +45,7 @@ impl std::fmt::Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failed::System(error) => f.write_str(&words(*error)),
-            Failed::Silent => f.write_str(&silence()),
+            Failed::Silent => f.write_str(&timeout_text()),
         }
     }
 }
@@ -129,7 +129,7 @@ pub(crate) fn words(error: Errno) -> String {
         Errno::NOENT => "no such socket".to_owned(),
         Errno::ACCESS | Errno::PERM => "permission denied".to_owned(),
         Errno::HOSTUNREACH | Errno::NETUNREACH => "host unreachable".to_owned(),
-        Errno::TIMEDOUT => silence(),
+        Errno::TIMEDOUT => timeout_text(),
         Errno::CONNRESET => "connection reset".to_owned(),
         Errno::MFILE | Errno::NFILE => "too many open files".to_owned(),
         other => std::io::Error::from(other).to_string(),
@@ -137,7 +137,7 @@ pub(crate) fn words(error: Errno) -> String {
 }
 
 /// Returns the reason for refusing a flow when the server did not answer in time.
-pub(crate) fn silence() -> String {
+pub(crate) fn timeout_text() -> String {
     format!("no answer within {} s", CONNECT_LIMIT.as_secs())
 }
 

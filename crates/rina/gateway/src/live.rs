@@ -39,8 +39,8 @@ impl Live {
 
     /// Whether one more connection is allowed, in addition to `under_way` connections that are not
     /// attached yet.
-    pub(crate) fn has_room(&mut self, under_way: usize, now: Instant) -> bool {
-        if self.count + under_way < self.max {
+    pub(crate) fn has_room(&mut self, pending: usize, now: Instant) -> bool {
+        if self.count + pending < self.max {
             return true;
         }
         // The cost of a check is proportional to the number of connections.
@@ -50,7 +50,7 @@ impl Live {
             self.looked_at = Some(now);
             self.count = open.len();
         }
-        self.count + under_way < self.max
+        self.count + pending < self.max
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Refusals {
     service: String,
-    said_at: Option<Instant>,
-    unsaid: u64,
+    logged_at: Option<Instant>,
+    unlogged: u64,
     last: String,
 }
 
@@ -16,15 +16,15 @@ impl Refusals {
     pub(crate) fn new(service: impl Display) -> Refusals {
         Refusals {
             service: service.to_string(),
-            said_at: None,
-            unsaid: 0,
+            logged_at: None,
+            unlogged: 0,
             last: String::new(),
         }
     }
 
     /// Counts a refused connection with its reason, and logs it if the last line is old enough.
     pub(crate) fn note(&mut self, why: impl Display, now: Instant) {
-        self.unsaid += 1;
+        self.unlogged += 1;
         self.last = why.to_string();
         self.log(now);
     }
@@ -39,17 +39,17 @@ impl Refusals {
 
     /// Returns when [`Refusals::log`] has something to log; `None` if nothing waits.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let said_at = self.said_at?;
-        (self.unsaid > 0).then(|| said_at + INTERVAL)
+        let logged_at = self.logged_at?;
+        (self.unlogged > 0).then(|| logged_at + INTERVAL)
     }
 
     fn take_due(&mut self, now: Instant) -> Option<(u64, String)> {
-        if self.unsaid == 0 || self.said_at.is_some_and(|at| now < at + INTERVAL) {
+        if self.unlogged == 0 || self.logged_at.is_some_and(|at| now < at + INTERVAL) {
             return None;
         }
-        self.said_at = Some(now);
+        self.logged_at = Some(now);
         Some((
-            std::mem::take(&mut self.unsaid),
+            std::mem::take(&mut self.unlogged),
             std::mem::take(&mut self.last),
         ))
     }
@@ -69,7 +69,7 @@ mod tests {
         let (mut lines, mut counted) = (0, 0);
         for ms in 0..3_000 {
             let now = start + Duration::from_millis(ms);
-            refusals.unsaid += 1;
+            refusals.unlogged += 1;
             refusals.last = "no".to_owned();
             if let Some((count, why)) = refusals.take_due(now) {
                 assert_eq!(why, "no");

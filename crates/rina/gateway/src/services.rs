@@ -97,7 +97,7 @@ struct Runner {
     /// Whether a configured service could not be started; the thread tries it again.
     is_incomplete: bool,
     /// The last line in the log, so that the thread does not repeat it every second.
-    said: String,
+    logged: String,
 }
 
 impl Runner {
@@ -107,7 +107,7 @@ impl Runner {
             gateway: None,
             running: Vec::new(),
             is_incomplete: false,
-            said: String::new(),
+            logged: String::new(),
         }
     }
 
@@ -117,12 +117,12 @@ impl Runner {
         self.is_incomplete = false;
         if let Some(gateway) = &mut self.gateway {
             self.running.retain(|(setting, id)| {
-                let stays = wanted.contains(setting);
-                if !stays {
+                let is_wanted = wanted.contains(setting);
+                if !is_wanted {
                     gateway.remove(*id);
                     tracing::info!(target: "carina::gateway", service = %setting, "ended");
                 }
-                stays
+                is_wanted
             });
         }
         let is_running = |setting: &&Setting| self.running.iter().any(|(one, _)| one == *setting);
@@ -192,9 +192,9 @@ impl Runner {
 
     fn say(&mut self, setting: &Setting, error: &GatewayError) {
         let text = format!("{setting}: {error}");
-        if text != self.said {
+        if text != self.logged {
             tracing::warn!(target: "carina::gateway", service = %setting, %error, "not served");
-            self.said = text;
+            self.logged = text;
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::addresses::{UNSPECIFIED, ephemeral_port, in_family, is_of_this_host, 
 use crate::label::Label;
 use crate::mark::Mark;
 use crate::name_table::{address_v4, address_v6};
-use crate::node::{self, Allocation, Wanted};
+use crate::node::{self, Allocation, AllocationRequest};
 use crate::rule::{Decision, Direction, Rule};
 use crate::settings::Settings;
 pub use crate::sockets::{AcceptFlags, Descriptors};
@@ -258,7 +258,7 @@ impl Wrap {
         }
         let this = self.source(socket, address)?;
         let local = self.name_of_address(this)?;
-        let wanted = Wanted {
+        let request = AllocationRequest {
             local: &local,
             remote: &name,
             dif: dif.as_ref(),
@@ -272,7 +272,7 @@ impl Wrap {
                 .ok()
                 .flatten();
             let deadline = Instant::now() + limit.unwrap_or(CONNECT_LIMIT);
-            let allocation = Allocation::start(&self.settings.node, &wanted, theirs)?;
+            let allocation = Allocation::start(&self.settings.node, &request, theirs)?;
             if !allocation.finish(deadline)? {
                 let had_limit = limit.is_some();
                 return Err(if had_limit {
@@ -285,26 +285,26 @@ impl Wrap {
             return Ok(Call::Done(()));
         }
         let usual = sockopt::socket_send_buffer_size(&ours)?;
-        let wanted = Wanted {
+        let request = AllocationRequest {
             filler: fill(ours.as_fd())?,
             detached: true,
-            ..wanted
+            ..request
         };
-        let allocation = Allocation::start(&self.settings.node, &wanted, theirs)?;
-        let is_there = match allocation.finish(Instant::now() + AT_ONCE) {
+        let allocation = Allocation::start(&self.settings.node, &request, theirs)?;
+        let is_allocated = match allocation.finish(Instant::now() + AT_ONCE) {
             Err(Errno::INTR) => false,
             finished => finished?,
         };
-        if is_there {
+        if is_allocated {
             let _ = sockopt::set_socket_send_buffer_size(&ours, usual / 2);
         }
         take_over(
             process,
             socket,
             ours,
-            is_six.with_if(!is_there, Mark::PENDING),
+            is_six.with_if(!is_allocated, Mark::PENDING),
         )?;
-        if is_there {
+        if is_allocated {
             Ok(Call::Done(()))
         } else {
             Err(Errno::INPROGRESS)

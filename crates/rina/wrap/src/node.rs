@@ -30,7 +30,7 @@ pub(crate) struct Allocation {
 }
 
 /// The flow that a program requests from the node.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct AllocationRequest<'a> {
     pub local: &'a AppName,
     pub remote: &'a AppName,
     pub dif: Option<&'a DifName>,
@@ -46,22 +46,22 @@ impl Allocation {
     /// Does not wait for the answer.
     pub(crate) fn start(
         node: &Path,
-        wanted: &Wanted<'_>,
+        request: &AllocationRequest<'_>,
         end: OwnedFd,
     ) -> Result<Allocation, Errno> {
         let connection = connection(None)?;
         connect_to_node(&connection, node)?;
         let request = Request::Allocate {
             version: VERSION,
-            local: wanted.local.clone(),
-            remote: wanted.remote.clone(),
-            dif: wanted.dif.cloned(),
+            local: request.local.clone(),
+            remote: request.remote.clone(),
+            dif: request.dif.cloned(),
             spec: FlowSpec::reliable(),
             mode: Mode::Stream,
             membarrier: false,
             ring_bytes: None,
-            filler: wanted.filler,
-            detached: wanted.detached,
+            filler: request.filler,
+            detached: request.detached,
         };
         send(connection.as_fd(), &request, &[end.as_fd()])?;
         Ok(Allocation { connection })

@@ -288,10 +288,10 @@ mod tests {
     #[test]
     fn programs_are_found_as_a_shell_finds_them() {
         let d = tempfile::tempdir().unwrap();
-        let there = file(&d, "there", b"", 0o755);
+        let program = file(&d, "there", b"", 0o755);
         file(&d, "not", b"", 0o644);
         let path = format!("/no/such/directory:{}", d.path().display());
-        assert_eq!(find("there", &path).unwrap(), there);
+        assert_eq!(find("there", &path).unwrap(), program);
         assert_eq!(find("./x", &path).unwrap(), Path::new("./x"));
         for absent in ["not", "absent"] {
             assert!(matches!(

@@ -196,23 +196,25 @@ impl Rule {
     }
 
     /// Whether the rule is for a socket with this address in this direction.
-    pub fn fits(&self, direction: Direction, address: &Address) -> bool {
+    pub fn matches(&self, direction: Direction, address: &Address) -> bool {
         let port = address.socket.port();
         self.direction == direction
             && (self.ports.first..=self.ports.last).contains(&port)
-            && self.host.fits(address)
+            && self.host.matches(address)
     }
 
     /// Whether the rule makes flows of connections to the host with this name, at least for some
     /// port. The resolver must then return an address of the name table for the name.
     pub fn names(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
-        let fits = match &self.host {
+        let is_match = match &self.host {
             Host::Any => host != "localhost" && host.parse::<IpAddr>().is_err(),
             Host::Name(pattern) => pattern.matches(&host),
             Host::Network { .. } => false,
         };
-        fits && self.direction == Direction::Connect && matches!(self.target, Target::Flow { .. })
+        is_match
+            && self.direction == Direction::Connect
+            && matches!(self.target, Target::Flow { .. })
     }
 
     /// Whether the rule makes flows of connections to hosts by their names.
@@ -223,7 +225,7 @@ impl Rule {
 
     /// Whether this rule fits everything that `other` fits, so that `other` is never used when it
     /// comes later.
-    pub fn hides(&self, other: &Rule) -> bool {
+    pub fn shadows(&self, other: &Rule) -> bool {
         let (all, part) = (self.ports, other.ports);
         self.direction == other.direction
             && all.first <= part.first
@@ -275,7 +277,7 @@ impl Host {
         }
     }
 
-    fn fits(&self, address: &Address) -> bool {
+    fn matches(&self, address: &Address) -> bool {
         match (self, &address.host) {
             (Host::Any, _) => true,
             (Host::Name(pattern), Some(host)) => pattern.matches(&host.to_ascii_lowercase()),

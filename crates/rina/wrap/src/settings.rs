@@ -60,7 +60,7 @@ impl Settings {
         let rule = self
             .rules
             .iter()
-            .find(|rule| rule.fits(direction, &address));
+            .find(|rule| rule.matches(direction, &address));
         match rule {
             Some(rule) => rule.decide(&address),
             None => Ok(Decision::Kernel),

@@ -281,7 +281,7 @@ mod tests {
         Query::read(&message).unwrap()
     }
 
-    fn said(names: &Names, registered: &Registered, name: &str) -> String {
+    fn answer_text(names: &Names, registered: &Registered, name: &str) -> String {
         match names.records(&question(name), Some(registered)).unwrap() {
             Records::Addresses(addresses) => match addresses.first() {
                 Some(address) => address.to_string(),
@@ -296,19 +296,19 @@ mod tests {
     fn registered_applications_have_addresses_that_lead_back() {
         let (_directory, names) = names(&["dif.internal", "VM."], "");
         let apps = registered(&["web:80", "plain", "db.vm:5432", "a.b.vm:1", "odd name:1"]);
-        let said = |name: &str| said(&names, &apps, name);
-        assert_eq!(said("web.dif.internal"), "198.18.0.1");
-        assert_eq!(said("Plain.dif.internal"), "198.18.0.2");
-        assert_eq!(said("db.vm"), "198.18.0.3");
-        assert_eq!(said("3.0.18.198.in-addr.arpa"), "db.vm");
-        assert_eq!(said("4.0.18.198.in-addr.arpa"), "NoSuchName");
-        assert_eq!(said("no.dif.internal"), "NoSuchName");
-        assert_eq!(said("no.vm"), "NoSuchName");
+        let answer_text = |name: &str| answer_text(&names, &apps, name);
+        assert_eq!(answer_text("web.dif.internal"), "198.18.0.1");
+        assert_eq!(answer_text("Plain.dif.internal"), "198.18.0.2");
+        assert_eq!(answer_text("db.vm"), "198.18.0.3");
+        assert_eq!(answer_text("3.0.18.198.in-addr.arpa"), "db.vm");
+        assert_eq!(answer_text("4.0.18.198.in-addr.arpa"), "NoSuchName");
+        assert_eq!(answer_text("no.dif.internal"), "NoSuchName");
+        assert_eq!(answer_text("no.vm"), "NoSuchName");
         for name in ["dif.internal", "vm", "b.vm"] {
-            assert_eq!(said(name), "no data", "{name}");
+            assert_eq!(answer_text(name), "no data", "{name}");
         }
         for name in ["example.org", "internal", "xvm", "1.0.0.10.in-addr.arpa"] {
-            assert_eq!(said(name), "OtherDomain", "{name}");
+            assert_eq!(answer_text(name), "OtherDomain", "{name}");
         }
         // What is only asked for takes no address.
         assert_eq!(names.table.number("next.vm").unwrap(), 3);
@@ -320,9 +320,9 @@ mod tests {
         let mut apps = registered(&[]);
         apps.is_complete = false;
         // It takes none of the numbers of names that are registered.
-        assert_eq!(said(&names, &apps, "perhaps.vm"), "198.18.191.105");
+        assert_eq!(answer_text(&names, &apps, "perhaps.vm"), "198.18.191.105");
         assert_eq!(names.table.number("sure.vm").unwrap(), 0);
-        assert_eq!(said(&names, &apps, "a?b.vm"), "NoSuchName");
+        assert_eq!(answer_text(&names, &apps, "a?b.vm"), "NoSuchName");
         let unknown = names.records(&question("web.vm"), None).unwrap();
         assert_eq!(unknown, Records::Failed);
     }
@@ -331,9 +331,12 @@ mod tests {
     fn static_names_come_first() {
         let (_directory, names) = names(&["vm"], "10.9.0.1 web.vm gate # fixed\n");
         let apps = registered(&["web.vm:80"]);
-        assert_eq!(said(&names, &apps, "web.vm"), "10.9.0.1");
-        assert_eq!(said(&names, &apps, "gate"), "10.9.0.1");
-        assert_eq!(said(&names, &apps, "1.0.9.10.in-addr.arpa"), "web.vm");
+        assert_eq!(answer_text(&names, &apps, "web.vm"), "10.9.0.1");
+        assert_eq!(answer_text(&names, &apps, "gate"), "10.9.0.1");
+        assert_eq!(
+            answer_text(&names, &apps, "1.0.9.10.in-addr.arpa"),
+            "web.vm"
+        );
     }
 
     #[test]

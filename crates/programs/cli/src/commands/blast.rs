@@ -257,7 +257,7 @@ impl Run {
             if passed >= limit || self.blasting.is_done() {
                 break false;
             }
-            if self.interrupt.is_there().attempt("signals")? {
+            if self.interrupt.is_pending().attempt("signals")? {
                 break true;
             }
             let slice = Duration::from_nanos(limit - passed).min(SLICE);

@@ -81,25 +81,25 @@ pub(crate) fn run(shared: &Shared, args: BridgeArgs) -> Outcome {
 /// An incoming flow request for which the bridge has requested a flow to `--to`. The node has not
 /// answered yet.
 struct Asked {
-    comer: Comer,
+    incoming: IncomingRequest,
     allocation: Allocation,
 }
 
 /// An incoming flow request; `door` is the index of the registered name that it called.
-struct Comer {
-    door: usize,
+struct IncomingRequest {
+    registration: usize,
     request: FlowRequest,
     /// Deadline on `CLOCK_MONOTONIC`, in nanoseconds. Until then the bridge retries while the name
     /// of `--to` is unknown.
     until: u64,
 }
 
-/// Two joined flows: the incoming one, and the one to `--to`. An entry of `ways` is `Some` when
-/// that direction has ended: first from the caller to `--to`, then back.
+/// Two joined flows: the incoming one, and the one to `--to`. An entry of `directions` is `Some`
+/// when that direction has ended: first from the caller to `--to`, then back.
 struct Pair {
     caller: AppName,
     since: u64,
-    ways: [Option<(Ending, Counts)>; 2],
+    directions: [Option<(Ending, Counts)>; 2],
 }
 
 #[derive(Default)]
@@ -107,18 +107,18 @@ struct Totals {
     pairs: u64,
     refused: u64,
     failed: u64,
-    ways: [Counts; 2],
+    directions: [Counts; 2],
 }
 
 struct Bridge<'a> {
     shared: &'a Shared,
     args: BridgeArgs,
     node: Node,
-    doors: Vec<Registration>,
+    registrations: Vec<Registration>,
     epoll: Epoll,
     asked: BTreeMap<u64, Asked>,
     /// Incoming requests that wait because no DIF knows the name of `--to` yet.
-    waiting: Vec<Comer>,
+    waiting: Vec<IncomingRequest>,
     /// Time on `CLOCK_MONOTONIC`, in nanoseconds, at which the bridge tries the `waiting` requests
     /// again.
     ask_again_at: u64,
@@ -140,12 +140,15 @@ impl<'a> Bridge<'a> {
         };
         watch(stop, STOP)?;
         watch(&*doorbell, ENDED)?;
-        let mut doors = Vec::new();
+        let mut registrations = Vec::new();
         for name in std::iter::once(&args.listen).chain(&args.register_as) {
             let registered = node.register(name, args.listen_dif.as_ref());
-            let door = registered.attempt(format!("registering {name}"))?;
-            watch(&door, FIRST_DOOR + doors.len() as u64)?;
-            doors.push(door);
+            let registration = registered.attempt(format!("registering {name}"))?;
+            watch(
+                &registration,
+                FIRST_REGISTRATION + registrations.len() as u64,
+            )?;
+            registrations.push(registration);
         }
         let (ended, ends) = channel();
         let stop = Arc::new(AtomicBool::new(false));
@@ -153,7 +156,7 @@ impl<'a> Bridge<'a> {
             shared,
             args,
             node,
-            doors,
+            registrations,
             epoll,
             asked: BTreeMap::new(),
             waiting: Vec::new(),
@@ -168,10 +171,18 @@ impl<'a> Bridge<'a> {
             next: FIRST_PAIR,
             totals: Totals::default(),
         };
-        for door in &bridge.doors {
-            let difs: Vec<String> = door.difs().iter().map(ToString::to_string).collect();
-            let words = format!("{} is registered in {}", door.name(), difs.join(", "));
-            let event = json!({ "event": "registered", "name": door.name(), "difs": difs });
+        for registration in &bridge.registrations {
+            let difs: Vec<String> = registration
+                .difs()
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            let words = format!(
+                "{} is registered in {}",
+                registration.name(),
+                difs.join(", ")
+            );
+            let event = json!({ "event": "registered", "name": registration.name(), "difs": difs });
             bridge.tell(words, event)?;
         }
         Ok(bridge)
@@ -189,8 +200,8 @@ impl<'a> Bridge<'a> {
                 .attempt("waiting for flows")?;
             if monotonic_ns() >= self.ask_again_at {
                 self.ask_again_at = monotonic_ns() + look_again;
-                for comer in std::mem::take(&mut self.waiting) {
-                    self.ask(comer)?;
+                for incoming in std::mem::take(&mut self.waiting) {
+                    self.ask(incoming)?;
                 }
             }
             for event in ready.clone() {
@@ -201,7 +212,7 @@ impl<'a> Bridge<'a> {
                         self.hear_ends()?;
                     }
                     token if token >= FIRST_PAIR => self.hear_answer(token)?,
-                    token => self.hear_door((token - FIRST_DOOR) as usize)?,
+                    token => self.accept_requests((token - FIRST_REGISTRATION) as usize)?,
                 }
             }
             let is_idle = self.pairs.is_empty() && self.asked.is_empty() && self.waiting.is_empty();
@@ -212,8 +223,8 @@ impl<'a> Bridge<'a> {
     }
 
     /// Takes all flow requests that have arrived for one registered name.
-    fn hear_door(&mut self, door: usize) -> Outcome {
-        while let Some(request) = self.doors[door]
+    fn accept_requests(&mut self, registration: usize) -> Outcome {
+        while let Some(request) = self.registrations[registration]
             .try_next_request()
             .attempt("waiting for flows")?
         {
@@ -221,7 +232,7 @@ impl<'a> Bridge<'a> {
             if flows >= self.args.flows_max {
                 let limit = self.args.flows_max;
                 self.refuse(
-                    door,
+                    registration,
                     &request,
                     &format!(
                         "the bridge carries {limit} flows already; --flows-max allows no more"
@@ -231,8 +242,8 @@ impl<'a> Bridge<'a> {
             }
             let limit = self.shared.wait_limit().as_nanos() as u64;
             let until = monotonic_ns().saturating_add(limit);
-            self.ask(Comer {
-                door,
+            self.ask(IncomingRequest {
+                registration,
                 request,
                 until,
             })?;
@@ -242,20 +253,26 @@ impl<'a> Bridge<'a> {
 
     /// Requests a flow to `--to` for an incoming flow request. Refuses the incoming request if the
     /// node rejects that at once.
-    fn ask(&mut self, comer: Comer) -> Outcome {
-        let request = &comer.request;
+    fn ask(&mut self, incoming: IncomingRequest) -> Outcome {
+        let request = &incoming.request;
         let local = self.args.local.as_ref().unwrap_or(&request.remote);
         let (to, dif) = (&self.args.to, self.args.to_dif.as_ref());
         let allocation = match self.node.start_allocate(local, to, dif, &request.spec) {
             Ok(allocation) => allocation,
-            Err(error) => return self.refuse(comer.door, request, &error.to_string()),
+            Err(error) => return self.refuse(incoming.registration, request, &error.to_string()),
         };
         let token = self.next;
         self.next += 1;
         self.epoll
             .add(&allocation, token, Interest::Read)
             .attempt("waiting for flows")?;
-        self.asked.insert(token, Asked { comer, allocation });
+        self.asked.insert(
+            token,
+            Asked {
+                incoming,
+                allocation,
+            },
+        );
         Ok(())
     }
 
@@ -274,27 +291,29 @@ impl<'a> Bridge<'a> {
             return Ok(());
         };
         let _ = self.epoll.del(&asked.allocation);
-        let comer = asked.comer;
-        let door = comer.door;
+        let incoming = asked.incoming;
+        let registration = incoming.registration;
         match answer {
-            Ok(flow) => self.splice(token, &comer, flow)?,
+            Ok(flow) => self.splice(token, &incoming, flow)?,
             Err(Error::NodeGone) => return Err(Error::NodeGone).attempt("allocating a flow"),
             Err(Error::Refused(body))
-                if may_succeed_later(&body) && monotonic_ns() < comer.until =>
+                if may_succeed_later(&body) && monotonic_ns() < incoming.until =>
             {
-                self.waiting.push(comer);
+                self.waiting.push(incoming);
                 return Ok(());
             }
-            Err(Error::Refused(body)) => self.refuse(door, &comer.request, &body.message)?,
-            Err(error) => self.refuse(door, &comer.request, &error.to_string())?,
+            Err(Error::Refused(body)) => {
+                self.refuse(registration, &incoming.request, &body.message)?
+            }
+            Err(error) => self.refuse(registration, &incoming.request, &error.to_string())?,
         }
         // Accepting may have read further requests off the socket.
-        self.hear_door(door)
+        self.accept_requests(registration)
     }
 
-    fn splice(&mut self, pair: u64, comer: &Comer, called: Flow) -> Outcome {
-        let request = &comer.request;
-        let caller = match self.doors[comer.door].accept_request(request) {
+    fn splice(&mut self, pair: u64, incoming: &IncomingRequest, called: Flow) -> Outcome {
+        let request = &incoming.request;
+        let caller = match self.registrations[incoming.registration].accept_request(request) {
             Ok(flow) => flow,
             // The caller gave up meanwhile; dropping `called` ends the onward flow.
             Err(Error::Refused(_)) => return Ok(()),
@@ -305,7 +324,7 @@ impl<'a> Bridge<'a> {
         let waits = Pair {
             caller: request.remote.clone(),
             since: monotonic_ns(),
-            ways: [None, None],
+            directions: [None, None],
         };
         self.pairs.insert(pair, waits);
         let words = format!(
@@ -321,9 +340,9 @@ impl<'a> Bridge<'a> {
         splice::join(pair, caller, called, &self.supervisor).attempt("joining two flows")
     }
 
-    fn refuse(&mut self, door: usize, request: &FlowRequest, reason: &str) -> Outcome {
+    fn refuse(&mut self, registration: usize, request: &FlowRequest, reason: &str) -> Outcome {
         self.totals.refused += 1;
-        self.doors[door]
+        self.registrations[registration]
             .refuse(request, reason)
             .attempt("refusing a flow")?;
         let words = format!(
@@ -348,12 +367,12 @@ impl<'a> Bridge<'a> {
                 // other flow.
                 let _ = self.shared.control().deallocate_flow(*other);
             }
-            let total = &mut self.totals.ways[usize::from(!ended.is_forward)];
+            let total = &mut self.totals.directions[usize::from(!ended.is_forward)];
             total.sdus += ended.counts.sdus;
             total.bytes += ended.counts.bytes;
             total.too_large += ended.counts.too_large;
-            pair.ways[usize::from(!ended.is_forward)] = Some((ended.ending, ended.counts));
-            if pair.ways.iter().all(Option::is_some)
+            pair.directions[usize::from(!ended.is_forward)] = Some((ended.ending, ended.counts));
+            if pair.directions.iter().all(Option::is_some)
                 && let Some(pair) = self.pairs.remove(&ended.pair)
             {
                 self.tell_end(ended.pair, &pair)?;
@@ -363,29 +382,29 @@ impl<'a> Bridge<'a> {
     }
 
     fn tell_end(&mut self, number_of: u64, pair: &Pair) -> Outcome {
-        let mut endings = pair.ways.iter().flatten().map(|(ending, _)| ending);
+        let mut endings = pair.directions.iter().flatten().map(|(ending, _)| ending);
         let failure = endings.find_map(|ending| match ending {
             Ending::Failed { reason, .. } => Some(reason.clone()),
             _ => None,
         });
         self.totals.failed += u64::from(failure.is_some());
         let counts = |at: usize| {
-            pair.ways[at]
+            pair.directions[at]
                 .as_ref()
-                .map_or_else(Counts::default, |way| way.1)
+                .map_or_else(Counts::default, |ended| ended.1)
         };
-        let (there, back) = (counts(0), counts(1));
+        let (forward, back) = (counts(0), counts(1));
         let how = match &failure {
             Some(reason) => format!("failed: {reason}"),
             None => "ended".to_owned(),
         };
         let words = format!(
             "flow of {} has {how}; {} SDUs forward, {} back",
-            pair.caller, there.sdus, back.sdus
+            pair.caller, forward.sdus, back.sdus
         );
         let event = json!({
             "event": "ended", "pair": number(number_of), "caller": pair.caller,
-            "failure": failure, "there": way(&there), "back": way(&back),
+            "failure": failure, "there": counts_json(&forward), "back": counts_json(&back),
             "seconds": monotonic_ns().saturating_sub(pair.since) as f64 / 1e9,
         });
         self.tell(words, event)
@@ -408,16 +427,16 @@ impl<'a> Bridge<'a> {
             pairs,
             refused,
             failed,
-            ways: [there, back],
+            directions: [forward, back],
         } = &self.totals;
         let words = format!(
             "{pairs} flows carried, {refused} refused, {failed} failed\nforward: {} SDUs, {} \
              bytes, {} too large\nback: {} SDUs, {} bytes, {} too large",
-            there.sdus, there.bytes, there.too_large, back.sdus, back.bytes, back.too_large
+            forward.sdus, forward.bytes, forward.too_large, back.sdus, back.bytes, back.too_large
         );
         let event = json!({
             "event": "totals", "flows": pairs, "refused": refused, "failed": failed,
-            "there": way(there), "back": way(back),
+            "there": counts_json(forward), "back": counts_json(back),
         });
         self.tell(words, event)
     }
@@ -436,13 +455,13 @@ fn number(token: u64) -> u64 {
     token - FIRST_PAIR + 1
 }
 
-fn way(counts: &Counts) -> Value {
+fn counts_json(counts: &Counts) -> Value {
     json!({ "sdus": counts.sdus, "bytes": counts.bytes, "too_large": counts.too_large })
 }
 
 const STOP: u64 = 0;
 const ENDED: u64 = 1;
-const FIRST_DOOR: u64 = 2;
+const FIRST_REGISTRATION: u64 = 2;
 /// Tokens below this value belong to registered names; no process can have as many descriptors.
 const FIRST_PAIR: u64 = 1 << 32;
 

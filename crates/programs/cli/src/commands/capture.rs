@@ -65,7 +65,7 @@ fn copy(control: &Client, info: &CaptureInfo, sink: &mut Sink, interrupt: &Inter
             .read_capture(info.id, left)
             .attempt("reading the capture")?;
         let is_over = sink.take(&portion)? || left.is_zero();
-        if is_over || interrupt.is_there().attempt(TAKING_SIGNALS)? {
+        if is_over || interrupt.is_pending().attempt(TAKING_SIGNALS)? {
             return Ok(());
         }
     }

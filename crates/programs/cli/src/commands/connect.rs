@@ -33,7 +33,7 @@ pub(crate) struct ConnectArgs {
     /// Application name to call: each connection becomes a flow to it
     name: AppName,
     #[command(flatten)]
-    way: Way,
+    endpoint: LocalEndpoint,
     /// DIF in which to reach the name [default: the first DIF that knows it]
     #[arg(long)]
     dif: Option<DifName>,
@@ -52,7 +52,7 @@ pub(crate) struct ConnectArgs {
 /// How programs of this system reach the application: exactly one of these options is given.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct Way {
+struct LocalEndpoint {
     /// Listen on a TCP port; with port 0 the kernel chooses one, which is printed
     #[arg(long, value_name = "HOST:PORT")]
     tcp: Option<String>,
@@ -78,14 +78,14 @@ struct Way {
 /// # Errors
 /// The node refuses the flow or ends, or the address cannot be listened on.
 pub(crate) fn run(shared: &Shared, args: ConnectArgs) -> Outcome {
-    match args.way.listen()? {
+    match args.endpoint.listen()? {
         Some(listen) => serve(shared, args, listen),
-        None if args.way.fdpass => pass_descriptor(shared, &args),
+        None if args.endpoint.fdpass => pass_descriptor(shared, &args),
         None => carry(shared, &args),
     }
 }
 
-impl Way {
+impl LocalEndpoint {
     fn listen(&self) -> Result<Option<Endpoint>, Failure> {
         let unix = self.unix.as_ref().map(|path| path.display().to_string());
         let ways = [("tcp", &self.tcp), ("unix", &unix), ("udp", &self.udp)];

@@ -169,7 +169,7 @@ pub(crate) fn run(shared: &Shared, args: &ForwardArgs) -> Outcome {
     let mut shown = (Instant::now(), ForwardCounts::default());
     loop {
         let passed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if passed >= limit || interrupt.is_there().attempt("signals")? {
+        if passed >= limit || interrupt.is_pending().attempt("signals")? {
             break;
         }
         let slice = Duration::from_nanos(limit - passed).min(SLICE);

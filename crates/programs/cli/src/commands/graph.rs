@@ -128,7 +128,7 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
     let begin = Instant::now();
     let limit = args.time.map(std::time::Duration::from_nanos);
     while limit.is_none_or(|limit| begin.elapsed() < limit)
-        && !interrupt.is_there().attempt("signals")?
+        && !interrupt.is_pending().attempt("signals")?
     {
         let left = limit.map_or(SLICE, |limit| {
             let left = limit.saturating_sub(begin.elapsed()).as_nanos();

@@ -130,24 +130,24 @@ pub(crate) struct Source {
     #[arg(value_name = "CONF")]
     conf: PathBuf,
     /// Follow the RFCs or Snabb's lwAFTR where they differ
-    #[arg(long = "as", value_enum, default_value_t = Way::Rfc)]
-    way: Way,
+    #[arg(long = "as", value_enum, default_value_t = Behaviour::Rfc)]
+    way: Behaviour,
 }
 
 /// Which behaviour to follow where the RFCs and Snabb's lwAFTR differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Way {
+pub(crate) enum Behaviour {
     /// Follow the RFCs
     Rfc,
     /// Behave as Snabb 2024.08 does
     Snabb,
 }
 
-impl Way {
+impl Behaviour {
     fn rules(self) -> Rules {
         match self {
-            Way::Rfc => Rules::RFC,
-            Way::Snabb => Rules::SNABB,
+            Behaviour::Rfc => Rules::RFC,
+            Behaviour::Snabb => Rules::SNABB,
         }
     }
 }
@@ -229,9 +229,9 @@ impl Source {
 }
 
 /// Reads a configuration, as text or in compiled form.
-fn load(conf: &Path, way: Way) -> Result<Loaded, Failure> {
+fn load(conf: &Path, behaviour: Behaviour) -> Result<Loaded, Failure> {
     let name = conf.display();
-    let as_snabb = way.rules().reserves_two_to_the_bits;
+    let as_snabb = behaviour.rules().reserves_two_to_the_bits;
     let file = fs::read(conf).attempt(format!("reading {name}"))?;
     if is_compiled(&file) {
         return read_compiled(&file, as_snabb).map_err(|error| refused(format!("{name}: {error}")));

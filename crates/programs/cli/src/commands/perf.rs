@@ -287,7 +287,7 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
     } else {
         print_line(results_text(args, &results))?
     }
-    judge(args, &results)
+    check_results(args, &results)
 }
 
 fn job(args: &PerfArgs, sizes: Sizes, via: Via) -> Job {
@@ -322,7 +322,7 @@ fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
 }
 
 /// Fails when a flow stalled, or when a reliable flow lost or damaged SDUs.
-fn judge(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
+fn check_results(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
     let trials = || results.iter().map(|(_, trial)| trial);
     let damaged: u64 = trials().map(|trial| trial.receiver().damaged).sum();
     let lost: u64 = trials().filter_map(lost).sum();

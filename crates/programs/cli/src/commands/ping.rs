@@ -243,7 +243,7 @@ fn send(
     let limit = Duration::from_nanos(args.timeout);
     let start = Instant::now();
     while !transport.send_until(sdu, Instant::now() + limit.min(LOOK))? {
-        if stop.is_there().attempt(TAKING_SIGNALS)? {
+        if stop.is_pending().attempt(TAKING_SIGNALS)? {
             return Ok(false);
         }
         if start.elapsed() >= limit {
@@ -276,7 +276,7 @@ fn answer(
                     return Ok(Arrival::Sdu(size));
                 }
             }
-            Arrival::Idle if left > LOOK && !stop.is_there().attempt(TAKING_SIGNALS)? => {}
+            Arrival::Idle if left > LOOK && !stop.is_pending().attempt(TAKING_SIGNALS)? => {}
             other => return Ok(other),
         }
     }

@@ -54,7 +54,7 @@ pub(crate) fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
         let left = end.map_or(u64::MAX, |end| {
             end.saturating_sub(carina_sys::monotonic_ns())
         });
-        if left == 0 || interrupt.is_there().attempt(TAKING_SIGNALS)? {
+        if left == 0 || interrupt.is_pending().attempt(TAKING_SIGNALS)? {
             return Ok(());
         }
         let limit = Duration::from_nanos(left).min(LOOK);

@@ -34,7 +34,7 @@ pub(crate) enum RibCommand {
         #[arg(long = "where", value_name = "FIELD=VALUE", value_parser = condition)]
         conditions: Vec<String>,
         #[command(flatten)]
-        of: Of,
+        of: MemberChoice,
     },
     /// Print one object with all its fields
     #[command(after_help = "Example:\n  carina rib read /dif --dif net")]
@@ -43,13 +43,13 @@ pub(crate) enum RibCommand {
         #[arg(value_parser = rooted)]
         path: String,
         #[command(flatten)]
-        of: Of,
+        of: MemberChoice,
     },
 }
 
 /// Options that choose the member whose RIB is read.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Of {
+pub(crate) struct MemberChoice {
     /// DIF of the member [default: the only normal DIF of this system]
     #[arg(long)]
     dif: Option<String>,

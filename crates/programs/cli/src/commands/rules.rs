@@ -11,7 +11,7 @@ use crate::failure::{Attempt, Failure, usage};
 /// # Errors
 /// A rule before it fits everything that a rule fits.
 pub(super) fn check(rules: &[Rule]) -> Result<(), Failure> {
-    let is_hidden = |at: &usize| rules[..*at].iter().any(|first| first.hides(&rules[*at]));
+    let is_hidden = |at: &usize| rules[..*at].iter().any(|first| first.shadows(&rules[*at]));
     match (0..rules.len()).find(is_hidden).map(|at| &rules[at]) {
         Some(rule) => Err(usage(format!(
             "rule {:?} is never used: a rule before it fits everything that it fits",

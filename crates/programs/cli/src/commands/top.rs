@@ -64,7 +64,7 @@ struct Sample {
 
 impl Sample {
     fn take(directory: &RunDir) -> Result<Sample, Failure> {
-        let graphs = graphs::look(directory.path());
+        let graphs = graphs::running_graphs(directory.path());
         let rows = match read(&directory.counters()) {
             // Graphs run without a node too, so missing counters of a node are no error then.
             Err(_) if !graphs.is_empty() => Vec::new(),
@@ -93,9 +93,9 @@ pub(crate) fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, liv
         return screen::run(interval, live);
     }
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
-    let mut before = (Instant::now(), live.look()?);
+    let mut before = (Instant::now(), live.sample()?);
     while !interrupt.comes_within(interval).attempt(TAKING_SIGNALS)? {
-        let after = (Instant::now(), live.look()?);
+        let after = (Instant::now(), live.sample()?);
         let rates = live.rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());
         if shared.json {
             print_json(&serde_json::json!({ "rows": rates }))?
@@ -130,7 +130,7 @@ impl Live for Counters {
         Column::new("DROPS", 8),
     ];
 
-    fn look(&self) -> Result<Sample, Failure> {
+    fn sample(&self) -> Result<Sample, Failure> {
         Sample::take(&self.0)
     }
 

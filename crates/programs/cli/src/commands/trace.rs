@@ -143,7 +143,7 @@ fn copy(mut stream: TraceStream, interrupt: &Interrupt, sink: &mut Sink) -> Outc
         match end {
             Some(end) if Instant::now() > end => return Ok(()),
             Some(_) => {}
-            None if left.is_zero() || interrupt.is_there().attempt("signals")? => {
+            None if left.is_zero() || interrupt.is_pending().attempt("signals")? => {
                 stream.finish().attempt("ending the trace")?;
                 end = Some(Instant::now() + LAST);
             }

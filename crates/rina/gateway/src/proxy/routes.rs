@@ -62,7 +62,7 @@ impl Routes {
             if rule.is_of_addresses() {
                 return Ok(Route::LookUp);
             }
-            if rule.fits(Direction::Connect, &address) {
+            if rule.matches(Direction::Connect, &address) {
                 return match decided(rule, &address, to)? {
                     Some(flow) => Ok(flow),
                     None => Ok(Route::LookUp),
@@ -84,7 +84,7 @@ impl Routes {
         let socket = SocketAddr::new(reached(address), to.port);
         let address = Address { host, socket };
         let mut rules = self.rules.iter();
-        match rules.find(|rule| rule.fits(Direction::Connect, &address)) {
+        match rules.find(|rule| rule.matches(Direction::Connect, &address)) {
             Some(rule) => match decided(rule, &address, to)? {
                 Some(flow) => Ok(flow),
                 None => Ok(Route::Tcp(vec![socket])),

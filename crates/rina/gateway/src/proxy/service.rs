@@ -14,7 +14,7 @@ use carina_client::Node;
 use carina_sys::Interest;
 
 use crate::connection::prepare_tcp;
-use crate::dial::{Dial, Failed, Progress as DialProgress, silence};
+use crate::dial::{Dial, Failed, Progress as DialProgress, timeout_text};
 use crate::endpoint::{Endpoint, Resolved};
 use crate::error::GatewayError;
 use crate::internet::{InternetCounters, count};
@@ -25,7 +25,7 @@ use crate::proxy::look_ups::{Found, LookUps};
 use crate::proxy::refusal::{Cause, Refusal};
 use crate::proxy::relay::{Relay, Turn};
 use crate::proxy::routes::{Policy, Route};
-use crate::proxy::session::{Pending, Progress, Session, State, Wanted, discard, read};
+use crate::proxy::session::{AllocationRequest, Pending, Progress, Session, State, discard, read};
 use crate::proxy::settings::Protocol;
 use crate::refusals::Refusals;
 use crate::service::{Service, Watch};
@@ -182,7 +182,7 @@ impl ProxyService {
     ) {
         match route {
             Ok(Route::Flow { dif, name }) => {
-                let state = State::Queued(pending, Wanted { dif, name });
+                let state = State::Queued(pending, AllocationRequest { dif, name });
                 self.put(number, state, Some(now + ANSWER_LIMIT));
                 self.queue.push_back(number);
                 self.ask_queued(now);
@@ -242,7 +242,7 @@ impl ProxyService {
                 continue;
             };
             let spec = FlowSpec::reliable();
-            let Wanted { dif, name } = &wanted;
+            let AllocationRequest { dif, name } = &wanted;
             let local = &self.local;
             let asked = self
                 .node
@@ -275,7 +275,7 @@ impl ProxyService {
         let Some(address) = addresses.pop() else {
             let mut refusal = match before {
                 Some(Failed::System(error)) => Refusal::of_system(error),
-                Some(Failed::Silent) => Refusal::new(Cause::TimedOut, silence()),
+                Some(Failed::Silent) => Refusal::new(Cause::TimedOut, timeout_text()),
                 None => Refusal::new(Cause::Unreachable, "the host has no address"),
             };
             refusal.text = format!("{}: {}", pending.asked.to, refusal.text);

@@ -31,7 +31,7 @@ pub(crate) enum State {
     LookingUp(Pending),
     /// The session waits to request a flow, because too many other sessions wait for the node's
     /// answer.
-    Queued(Pending, Wanted),
+    Queued(Pending, AllocationRequest),
     /// The session has requested a flow, and the node has not answered.
     Asking(Pending, StreamAllocation),
     /// The proxy connects by TCP to one address. If this fails, it tries the other addresses of the
@@ -43,7 +43,7 @@ pub(crate) enum State {
 }
 
 /// The flow that a session will request: name of the application, and DIF if a rule names one.
-pub(crate) struct Wanted {
+pub(crate) struct AllocationRequest {
     pub dif: Option<carina_api::DifName>,
     pub name: carina_api::AppName,
 }

@@ -17,12 +17,12 @@ pub struct Destinations {
 impl Destinations {
     /// Whether the set contains the host with this name, on this port.
     pub fn has_name(&self, name: &str, port: u16) -> bool {
-        let fits = match &self.host {
+        let is_match = match &self.host {
             Host::Any => true,
             Host::Name(pattern) => pattern.matches(&name.to_ascii_lowercase()),
             Host::Network { .. } => false,
         };
-        fits && self.has_port(port)
+        is_match && self.has_port(port)
     }
 
     /// Whether the set contains this address, on this port. A set that is given by a name contains

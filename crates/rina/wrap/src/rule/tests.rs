@@ -43,27 +43,36 @@ fn rule_fits_by_name_network_port_and_direction() {
     let plain = address(None, "10.9.3.4:80");
     let six = address(None, "[fd00::7]:80");
     let mapped = address(None, "[::ffff:10.9.3.4]:80");
-    let fits = |text: &str, at: &Address| rule(text).fits(Direction::Connect, at);
-    assert!(fits("*.vm -> dif", &named) && fits("*.VM:80 -> dif", &named));
-    assert!(!fits("*.vm -> dif", &plain) && !fits("vm -> dif", &named));
-    assert!(fits("10.9.0.0/16 -> dif", &plain) && fits("10.9.0.0/16 -> dif", &mapped));
-    assert!(!fits("10.8.0.0/16 -> dif", &plain) && !fits("10.9.3.5 -> dif", &plain));
-    assert!(fits("0.0.0.0/0 -> dif", &plain) && !fits("0.0.0.0/0 -> dif", &six));
-    assert!(fits("fd00::/8 -> dif", &six) && fits("[fd00::7]:80 -> dif", &six));
-    assert!(fits("*:80-90 -> dif", &plain) && !fits("*:81-90 -> dif", &plain));
-    assert!(!rule("listen * -> dif").fits(Direction::Connect, &plain));
-    assert!(rule("listen * -> dif").fits(Direction::Listen, &plain));
+    let is_match = |text: &str, at: &Address| rule(text).matches(Direction::Connect, at);
+    assert!(is_match("*.vm -> dif", &named) && is_match("*.VM:80 -> dif", &named));
+    assert!(!is_match("*.vm -> dif", &plain) && !is_match("vm -> dif", &named));
+    assert!(is_match("10.9.0.0/16 -> dif", &plain) && is_match("10.9.0.0/16 -> dif", &mapped));
+    assert!(!is_match("10.8.0.0/16 -> dif", &plain) && !is_match("10.9.3.5 -> dif", &plain));
+    assert!(is_match("0.0.0.0/0 -> dif", &plain) && !is_match("0.0.0.0/0 -> dif", &six));
+    assert!(is_match("fd00::/8 -> dif", &six) && is_match("[fd00::7]:80 -> dif", &six));
+    assert!(is_match("*:80-90 -> dif", &plain) && !is_match("*:81-90 -> dif", &plain));
+    assert!(!rule("listen * -> dif").matches(Direction::Connect, &plain));
+    assert!(rule("listen * -> dif").matches(Direction::Listen, &plain));
 }
 
 #[test]
 fn rule_behind_one_that_fits_more_is_found() {
-    let hides = |first: &str, second: &str| rule(first).hides(&rule(second));
-    assert!(hides("* -> kernel", "*.vm:80 -> dif") && hides("*:80-90 -> dif", "*:85 -> dif"));
+    let is_shadowed = |first: &str, second: &str| rule(first).shadows(&rule(second));
     assert!(
-        hides("10.0.0.0/8 -> dif", "10.1.0.0/16 -> kernel") && hides("a.vm -> dif", "a.vm -> dif")
+        is_shadowed("* -> kernel", "*.vm:80 -> dif")
+            && is_shadowed("*:80-90 -> dif", "*:85 -> dif")
     );
-    assert!(!hides("*:80 -> dif", "*:81 -> dif") && !hides("* -> dif", "listen * -> dif"));
-    assert!(!hides("10.1.0.0/16 -> dif", "10.0.0.0/8 -> dif") && !hides("*.vm -> dif", "* -> dif"));
+    assert!(
+        is_shadowed("10.0.0.0/8 -> dif", "10.1.0.0/16 -> kernel")
+            && is_shadowed("a.vm -> dif", "a.vm -> dif")
+    );
+    assert!(
+        !is_shadowed("*:80 -> dif", "*:81 -> dif") && !is_shadowed("* -> dif", "listen * -> dif")
+    );
+    assert!(
+        !is_shadowed("10.1.0.0/16 -> dif", "10.0.0.0/8 -> dif")
+            && !is_shadowed("*.vm -> dif", "* -> dif")
+    );
 }
 
 #[test]
@@ -77,11 +86,11 @@ fn only_names_that_become_flows_are_looked_up() {
 #[test]
 fn network_of_mapped_addresses_is_one_of_ipv4() {
     let rule: Rule = "::ffff:10.0.0.0/104 -> refuse".parse().unwrap();
-    let fits = |ip: &str| {
+    let is_match = |ip: &str| {
         let socket = SocketAddr::new(ip.parse().unwrap(), 80);
-        rule.fits(Direction::Connect, &Address { host: None, socket })
+        rule.matches(Direction::Connect, &Address { host: None, socket })
     };
-    assert!(fits("10.1.2.3") && fits("::ffff:10.1.2.3") && !fits("11.1.2.3"));
+    assert!(is_match("10.1.2.3") && is_match("::ffff:10.1.2.3") && !is_match("11.1.2.3"));
 }
 
 #[test]

@@ -122,12 +122,12 @@ impl Shared {
                 let Some(client) = clients.all.get_mut(&number) else {
                     continue;
                 };
-                let stays = if event.token % 2 == 0 {
+                let is_open = if event.token % 2 == 0 {
                     self.ask(number, client, &mut buffer)
                 } else {
                     client.answer(&mut buffer)
                 };
-                if !stays {
+                if !is_open {
                     clients.all.remove(&number);
                 }
             }

@@ -39,7 +39,7 @@ pub(super) struct Waiting {
     busy: Mutex<HashMap<u64, Pid>>,
     untaken: Mutex<Vec<(u64, Instant, Accepted)>>,
     /// Wakes the thread that watches; without anything to watch, it sleeps without a limit.
-    bell: EventFd,
+    wakeup: EventFd,
     is_asleep: AtomicBool,
     is_over: AtomicBool,
 }
@@ -50,7 +50,7 @@ impl Waiting {
             parked: Mutex::default(),
             busy: Mutex::default(),
             untaken: Mutex::default(),
-            bell: EventFd::new()?,
+            wakeup: EventFd::new()?,
             is_asleep: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         })
@@ -78,7 +78,7 @@ impl Waiting {
             deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
         });
         drop(parked);
-        self.bell.signal();
+        self.wakeup.signal();
         Ok(())
     }
 
@@ -87,7 +87,7 @@ impl Waiting {
     pub(super) fn busy<T>(&self, id: u64, act: impl FnOnce() -> T) -> T {
         lock(&self.busy).insert(id, gettid());
         if self.is_asleep.load(Ordering::SeqCst) {
-            self.bell.signal();
+            self.wakeup.signal();
         }
         let done = act();
         lock(&self.busy).remove(&id);
@@ -102,7 +102,7 @@ impl Waiting {
             && untaken.len() < UNTAKEN_MAX
         {
             untaken.push((socket, Instant::now() + UNTAKEN_LIMIT, accepted));
-            self.bell.signal();
+            self.wakeup.signal();
         }
     }
 
@@ -169,14 +169,14 @@ impl Waiting {
             waiting.is_empty() && lock(&self.busy).is_empty() && lock(&self.untaken).is_empty();
         self.is_asleep.store(is_idle, Ordering::SeqCst);
         let sockets = waiting.iter().map(|parked| parked.socket.as_fd());
-        let mut fds: Vec<_> = std::iter::once(self.bell.as_fd())
+        let mut fds: Vec<_> = std::iter::once(self.wakeup.as_fd())
             .chain(sockets)
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
         let tick = Timespec::try_from(TICK).ok();
         let polled = poll(&mut fds, if is_idle { None } else { tick.as_ref() });
         self.is_asleep.store(false, Ordering::SeqCst);
-        self.bell.drain();
+        self.wakeup.drain();
         let is_readable = |fd: &PollFd<'_>| polled.is_ok() && !fd.revents().is_empty();
         fds.iter().skip(1).map(is_readable).collect()
     }
@@ -184,7 +184,7 @@ impl Waiting {
     /// Ends [`Waiting::watch`].
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
-        self.bell.signal();
+        self.wakeup.signal();
     }
 }
 

@@ -101,7 +101,7 @@ pub(super) fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
     let dialect = dialect.and_then(|dif| dif.dialect).unwrap_or_default();
     let mut read = BTreeMap::new();
     for (_, key, path, scope) in SECTIONS {
-        let mut objects = look(&node, args, path, scope)?;
+        let mut objects = read_objects(&node, args, path, scope)?;
         objects.retain(|object| scope == 0 || object.path != path);
         read.insert(key, objects);
     }
@@ -111,7 +111,7 @@ pub(super) fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
             below::here(&ipcps, &args.name, &read["neighbours"])
         }
         Some(_) => {
-            let mut over = look(&node, args, "/over", 1)?;
+            let mut over = read_objects(&node, args, "/over", 1)?;
             over.retain(|object| object.path != "/over");
             below::elsewhere(&below::Seen {
                 dif: &read["dif"],
@@ -148,7 +148,12 @@ pub(super) fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
 }
 
 /// Reads the object at `path` of the chosen member, and `scope` levels of objects below it.
-fn look(node: &Client, args: &ShowArgs, path: &str, scope: u32) -> Result<Vec<RibObject>, Failure> {
+fn read_objects(
+    node: &Client,
+    args: &ShowArgs,
+    path: &str,
+    scope: u32,
+) -> Result<Vec<RibObject>, Failure> {
     let (dif, member) = (args.name.as_str(), args.member.as_deref());
     match node.rib(Some(dif), member, path, scope) {
         // In other dialects than native, an object without content does not exist.

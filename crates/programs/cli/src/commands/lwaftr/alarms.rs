@@ -63,7 +63,7 @@ pub(crate) struct PurgeArgs {
     /// Purge only alarms with this severity: is:V, below:V or above:V, where V is warning, minor,
     /// major or critical
     #[arg(long, value_name = "WAY:V", value_parser = severity)]
-    by_severity: Option<(Way, Severity)>,
+    by_severity: Option<(Comparison, Severity)>,
     /// Purge only alarms whose last change is at least this many seconds old
     #[arg(long, value_name = "SECONDS")]
     by_older_than: Option<u64>,
@@ -84,7 +84,7 @@ enum Which {
 
 /// How the severity of an alarm is compared with the severity V of `--by-severity`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Comparison {
     /// `is:V`: the alarm's severity equals V.
     Is,
     /// `below:V`: the alarm's severity is lower than V.
@@ -120,23 +120,23 @@ impl From<State> for OperatorState {
     }
 }
 
-fn severity(text: &str) -> Result<(Way, Severity), ArgumentError> {
+fn severity(text: &str) -> Result<(Comparison, Severity), ArgumentError> {
     let wrong = || ArgumentError::Severity(text.to_owned());
-    let (way, severity) = text.split_once(':').ok_or_else(wrong)?;
-    let way = match way {
-        "is" => Way::Is,
-        "below" => Way::Below,
-        "above" => Way::Above,
+    let (comparison, severity) = text.split_once(':').ok_or_else(wrong)?;
+    let comparison = match comparison {
+        "is" => Comparison::Is,
+        "below" => Comparison::Below,
+        "above" => Comparison::Above,
         _ => return Err(wrong()),
     };
     let severity = serde_json::from_value(json!(severity));
-    Ok((way, severity.map_err(|_| wrong())?))
+    Ok((comparison, severity.map_err(|_| wrong())?))
 }
 
 impl PurgeArgs {
     fn purge(&self) -> Purge {
-        let by = |way: Way| {
-            let chosen = self.by_severity.filter(|(its, _)| *its == way);
+        let by = |comparison: Comparison| {
+            let chosen = self.by_severity.filter(|(given, _)| *given == comparison);
             chosen.map(|(_, severity)| severity)
         };
         Purge {
@@ -145,9 +145,9 @@ impl PurgeArgs {
                 which => Some(which == Which::Cleared),
             },
             older_than_s: self.by_older_than,
-            severity_is: by(Way::Is),
-            severity_below: by(Way::Below),
-            severity_above: by(Way::Above),
+            severity_is: by(Comparison::Is),
+            severity_below: by(Comparison::Below),
+            severity_above: by(Comparison::Above),
             operator_state: self.by_operator_state_filter.map(OperatorState::from),
         }
     }

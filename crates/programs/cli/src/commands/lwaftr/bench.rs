@@ -56,7 +56,7 @@ pub(crate) fn run(shared: &Shared, args: &BenchArgs) -> Outcome {
     }
     let begin = Instant::now();
     let limit = args.time.map(Duration::from_nanos);
-    while !interrupt.is_there().attempt("signals")? {
+    while !interrupt.is_pending().attempt("signals")? {
         let left = limit.map_or(LINE_EVERY, |limit| limit.saturating_sub(begin.elapsed()));
         if left.is_zero() {
             break;

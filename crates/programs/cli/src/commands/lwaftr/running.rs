@@ -16,7 +16,7 @@ use self::counts::of_all_workers;
 use self::graph::APP;
 use self::process::Process;
 use super::config::socket_of;
-use super::{Way, load};
+use super::{Behaviour, load};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::file_watch::FileWatch;
@@ -51,8 +51,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PORT")]
     mirror: Option<PortSpec>,
     /// Follow the RFCs or Snabb's lwAFTR where they differ
-    #[arg(long = "as", value_enum, default_value_t = Way::Rfc)]
-    way: Way,
+    #[arg(long = "as", value_enum, default_value_t = Behaviour::Rfc)]
+    way: Behaviour,
     /// Run for this time, such as 10s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
@@ -105,7 +105,7 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let limit = args.time.unwrap_or(u64::MAX);
     while !process.has_ended() {
         let passed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if passed >= limit || interrupt.is_there().attempt("signals")? {
+        if passed >= limit || interrupt.is_pending().attempt("signals")? {
             break;
         }
         let slice = Duration::from_nanos(limit - passed).min(SLICE);

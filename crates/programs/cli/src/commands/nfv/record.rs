@@ -30,11 +30,11 @@ pub(super) struct Record {
 }
 
 /// The file of a record; dropping this removes the file.
-pub(super) struct Kept {
+pub(super) struct RecordFile {
     path: PathBuf,
 }
 
-impl Drop for Kept {
+impl Drop for RecordFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -56,12 +56,12 @@ impl Record {
 
     /// Writes the record; dropping the returned value removes it. The process must have its counter
     /// file already, because other commands see by it that the process is alive.
-    pub(super) fn keep(&self, shared: &Shared) -> Result<Kept, Failure> {
+    pub(super) fn keep(&self, shared: &Shared) -> Result<RecordFile, Failure> {
         let directory = make_directory(shared)?;
         let path = directory.join(format!("{}.json", self.pid));
         let text = serde_json::to_string(self).attempt("writing JSON")?;
         fs::write(&path, text).attempt(format!("writing {}", path.display()))?;
-        Ok(Kept { path })
+        Ok(RecordFile { path })
     }
 }
 

@@ -141,7 +141,7 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let mut shown = (begin, TrafficCounts::default());
     loop {
         let passed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        if passed >= limit || interrupt.is_there().attempt("signals")? {
+        if passed >= limit || interrupt.is_pending().attempt("signals")? {
             break;
         }
         let slice = Duration::from_nanos(limit - passed).min(SLICE);

@@ -48,7 +48,7 @@ pub(super) fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
             progress(format!("{done} seeds, {} failed", bad.len()));
         }
     };
-    on_all_cpus(&args.seeds, |seed| judge(args, seed, &shrunk), take);
+    on_all_cpus(&args.seeds, |seed| run_seed(args, seed, &shrunk), take);
     bad.sort_unstable_by_key(|failing| failing.seed);
     let seeds: Vec<u64> = bad.iter().map(|failing| failing.seed).collect();
     let took = began.elapsed().as_secs_f64();
@@ -77,7 +77,7 @@ pub(super) fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
 
 /// Runs the scenario of a seed. If it fails, returns the smallest failing scenario that was found
 /// within the time limit; `None` if it does not fail.
-fn judge(args: &SoakArgs, seed: u64, shrunk: &AtomicU64) -> Option<Failing> {
+fn run_seed(args: &SoakArgs, seed: u64, shrunk: &AtomicU64) -> Option<Failing> {
     let scenario = args.overrides.scenario(seed);
     let failure = failure_of(&scenario)?;
     let is_one_of_the_first = shrunk.fetch_add(1, Ordering::Relaxed) < SHRUNK_MAX;
@@ -114,10 +114,10 @@ fn make_smaller(scenario: &Scenario, failure: &str, limit: Duration) -> Shrunk {
         limit.as_secs()
     ));
     let began = Instant::now();
-    let mut said_at = began;
+    let mut reported_at = began;
     let goes_on = |so_far: &Shrunk| {
-        if said_at.elapsed() >= PROGRESS_PAUSE {
-            said_at = Instant::now();
+        if reported_at.elapsed() >= PROGRESS_PAUSE {
+            reported_at = Instant::now();
             let kept = &so_far.scenario.kept;
             progress(format!(
                 "seed {seed}: {} members, {} faults and {} calls left after {} runs",

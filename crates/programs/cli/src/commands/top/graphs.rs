@@ -17,7 +17,7 @@ pub(super) struct GraphSample {
 
 /// Reads the counters of all graphs that run below a run directory. Skips files that cannot be
 /// read: their graphs are just starting or ending.
-pub(super) fn look(run: &Path) -> Vec<GraphSample> {
+pub(super) fn running_graphs(run: &Path) -> Vec<GraphSample> {
     let graphs = entries(run).into_iter();
     graphs
         .filter_map(|graph| {

@@ -30,7 +30,7 @@ pub(crate) trait Live {
     ///
     /// # Errors
     /// There are no counters to read.
-    fn look(&self) -> Result<Self::Sample, Failure>;
+    fn sample(&self) -> Result<Self::Sample, Failure>;
 
     /// The rows for what changed between two samples that were taken `seconds` apart.
     fn rates(&self, before: &Self::Sample, after: &Self::Sample, seconds: f64) -> Vec<Self::Row>;
@@ -113,7 +113,7 @@ enum Input {
 /// # Errors
 /// Standard output is not a terminal, or the counters can no longer be read.
 pub(crate) fn run<L: Live>(interval: Duration, live: &L) -> Outcome {
-    let before = (Instant::now(), live.look()?);
+    let before = (Instant::now(), live.sample()?);
     if !std::io::stdout().is_terminal() {
         return Err(failed(
             "standard output is not a terminal; --once prints one table, --json a line per \
@@ -191,7 +191,7 @@ impl<L: Live> Screen<'_, L> {
                     return Err(failed("the thread that reads keys and signals has ended"));
                 }
             }
-            let after = (Instant::now(), self.live.look()?);
+            let after = (Instant::now(), self.live.sample()?);
             let seconds = (after.0 - before.0).as_secs_f64();
             self.rows = self.live.rates(&before.1, &after.1, seconds);
             before = after;

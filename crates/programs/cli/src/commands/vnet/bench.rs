@@ -172,7 +172,7 @@ fn bench_instantiate(shared: &Shared, args: &InstantiateArgs) -> Outcome {
     let cases = args.cases()?;
     require_network(args.in_network_namespace, PROGRESS)?;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
-    let is_interrupted = || interrupt.is_there().unwrap_or(true);
+    let is_interrupted = || interrupt.is_pending().unwrap_or(true);
     let measured = instantiate::run(&InstantiateOptions {
         cases,
         runs: args.runs as usize,

@@ -18,7 +18,7 @@ pub(crate) struct ExportArgs {
     name: Option<String>,
     /// Format to write: rspec, rfc8345, dot or svg
     #[arg(long = "to", value_name = "FORMAT", value_parser = wanted)]
-    to: Wanted,
+    to: ExportTarget,
     /// Write to this file [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -26,16 +26,16 @@ pub(crate) struct ExportArgs {
 
 /// The format to write: a text format, or an SVG drawing.
 #[derive(Clone, Copy, Debug)]
-enum Wanted {
+enum ExportTarget {
     Words(ExportFormat),
     Picture,
 }
 
-fn wanted(text: &str) -> Result<Wanted, ArgumentError> {
+fn wanted(text: &str) -> Result<ExportTarget, ArgumentError> {
     let mut all = ExportFormat::ALL.into_iter();
     match all.find(|format| format.name() == text) {
-        Some(format) => Ok(Wanted::Words(format)),
-        None if text == "svg" => Ok(Wanted::Picture),
+        Some(format) => Ok(ExportTarget::Words(format)),
+        None if text == "svg" => Ok(ExportTarget::Picture),
         None => {
             let known = ExportFormat::ALL.map(ExportFormat::name).join(", ");
             Err(ArgumentError::Format(format!("{known}, svg")))
@@ -50,8 +50,8 @@ fn wanted(text: &str) -> Result<Wanted, ArgumentError> {
 pub(super) fn run(shared: &Shared, args: &ExportArgs) -> Outcome {
     let report = report_of(shared, args.name.as_deref())?;
     let text = match args.to {
-        Wanted::Words(format) => format.write(&report),
-        Wanted::Picture => svg(&report),
+        ExportTarget::Words(format) => format.write(&report),
+        ExportTarget::Picture => svg(&report),
     };
     match &args.out {
         None => print_bytes(text.as_bytes()),

@@ -56,7 +56,7 @@ pub(super) fn run(shared: &Shared, args: &JoinArgs) -> Outcome {
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let token = Token::read(&token_text(&args.token)?).map_err(refused)?;
     let key = PrivateKey::generate().attempt("making a key")?;
-    let came = || interrupt.is_there().unwrap_or(true);
+    let came = || interrupt.is_pending().unwrap_or(true);
     let admission = join(&token, &key, shared.answer_limit(), came);
     let admission = admission.map_err(|error| failure(&token, &error))?;
     let mut member = Member::make(args, &token, &key, admission)?;
@@ -182,7 +182,7 @@ impl Member {
         let begin = Instant::now();
         // The node reaches other members through the tunnel, which this thread runs.
         while !node.is_enrolled()? {
-            if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+            if interrupt.is_pending().attempt(TAKING_SIGNALS)? {
                 return Err(Failure::Interrupted("interrupted".to_owned()));
             }
             if begin.elapsed() > ENROLLMENT {
@@ -208,7 +208,7 @@ impl Member {
     fn hears(&mut self, interrupt: &Interrupt) -> Result<bool, Failure> {
         let begin = Instant::now();
         while self.watch.heard() == 0 && begin.elapsed() < HEARS {
-            if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+            if interrupt.is_pending().attempt(TAKING_SIGNALS)? {
                 return Err(Failure::Interrupted("interrupted".to_owned()));
             }
             self.run(LOOK)?;
@@ -261,7 +261,7 @@ impl Member {
             if let Some(node) = &mut self.node {
                 node.check()?;
             }
-            if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+            if interrupt.is_pending().attempt(TAKING_SIGNALS)? {
                 return Ok(());
             }
             match self.watch.take_news() {
@@ -308,7 +308,7 @@ impl Member {
     /// Sends the token again after a silence: the access point may have restarted, or may have
     /// revoked the token while its messages could not arrive.
     fn ask_anew(&mut self, token: &Token, key: &PrivateKey, interrupt: &Interrupt) -> Outcome {
-        let came = || interrupt.is_there().unwrap_or(true);
+        let came = || interrupt.is_pending().unwrap_or(true);
         match join(token, key, ASK, came) {
             Ok(admission) if admission.point != self.admission.point => Err(moved()),
             Ok(admission) => self.update(admission.joined),

@@ -147,7 +147,7 @@ fn follow_within(
                 return Err(failed(format!("network {name} is not ready: {why}")));
             }
         }
-        if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+        if interrupt.is_pending().attempt(TAKING_SIGNALS)? {
             return Err(Failure::Interrupted(format!(
                 "network {name} was not ready yet"
             )));
@@ -264,7 +264,7 @@ pub(super) fn events(shared: &Shared, name: Option<&str>, follows: bool) -> Outc
                 print_line(format!("{:>7} ms  {}", event.at_ms, event.what))?
             }
         }
-        if !follows || interrupt.is_there().attempt(TAKING_SIGNALS)? {
+        if !follows || interrupt.is_pending().attempt(TAKING_SIGNALS)? {
             return Ok(());
         }
         wait = FOLLOW;

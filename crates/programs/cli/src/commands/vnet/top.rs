@@ -34,11 +34,11 @@ pub(super) fn run(shared: &Shared, args: &LinkTopArgs) -> Outcome {
     let links = match args.operator.client(shared)? {
         Some(vno) => Links {
             name: only(&vno, name)?,
-            of: Of::Operator(vno),
+            reporter: Reporter::Operator(vno),
         },
         None => Links {
             name: report_of(shared, name)?.name,
-            of: Of::Agent(client(shared)),
+            reporter: Reporter::Agent(client(shared)),
         },
     };
     top::show(shared, &args.top, &links)
@@ -46,12 +46,12 @@ pub(super) fn run(shared: &Shared, args: &LinkTopArgs) -> Outcome {
 
 /// The links of a network as a source of live rates.
 struct Links {
-    of: Of,
+    reporter: Reporter,
     name: String,
 }
 
 /// The process that reports the links: this host's agent, or a VNO.
-enum Of {
+enum Reporter {
     Agent(Client),
     Operator(operator::Client),
 }
@@ -91,11 +91,11 @@ impl Live for Links {
         Column::wide("RTT, ms", 8),
     ];
 
-    fn look(&self) -> Result<VnetReport, Failure> {
+    fn sample(&self) -> Result<VnetReport, Failure> {
         let what = || format!("asking for network {}", self.name);
-        match &self.of {
-            Of::Agent(client) => client.report(&self.name).attempt(what()),
-            Of::Operator(vno) => vno.report(&self.name).attempt(what()),
+        match &self.reporter {
+            Reporter::Agent(client) => client.report(&self.name).attempt(what()),
+            Reporter::Operator(vno) => vno.report(&self.name).attempt(what()),
         }
     }
 

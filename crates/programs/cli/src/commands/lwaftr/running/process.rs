@@ -91,9 +91,9 @@ impl<'a> Process<'a> {
 
     /// Blocks for the duration `time`, or until `bell` is signalled, while the AFTR forwards
     /// packets.
-    pub(super) fn run_until(&mut self, bell: &EventFd, time: Duration) -> Result<(), Failure> {
+    pub(super) fn run_until(&mut self, event: &EventFd, time: Duration) -> Result<(), Failure> {
         self.runner
-            .run_until(bell, time)
+            .run_until(event, time)
             .attempt("running the AFTR")
     }
 

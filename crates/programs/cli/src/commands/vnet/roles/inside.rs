@@ -109,7 +109,7 @@ pub(crate) fn capture(
         let left = sink.time_left();
         if !is_over
             && end.is_none()
-            && (is_full || left.is_zero() || interrupt.is_there().attempt(TAKING_SIGNALS)?)
+            && (is_full || left.is_zero() || interrupt.is_pending().attempt(TAKING_SIGNALS)?)
         {
             client.stop_capture(&report.name, &wanted).attempt(what())?;
             end = Some(Instant::now() + END);
@@ -211,7 +211,7 @@ fn relay(
                 break Err(error);
             }
             // The output that follows the last key arrives a moment later.
-            let stops = interrupt.is_there().attempt(TAKING_SIGNALS);
+            let stops = interrupt.is_pending().attempt(TAKING_SIGNALS);
             if has_ended || is_over || !matches!(stops, Ok(false)) {
                 break stops.map(drop);
             }

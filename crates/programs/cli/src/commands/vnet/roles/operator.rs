@@ -175,7 +175,7 @@ fn follow(
                 reason(&seen)
             )));
         }
-        if interrupt.is_there().attempt(TAKING_SIGNALS)? {
+        if interrupt.is_pending().attempt(TAKING_SIGNALS)? {
             return Err(Failure::Interrupted(format!(
                 "network {name} was not ready yet: {}",
                 reason(&seen)
@@ -279,7 +279,7 @@ pub(crate) fn events(
                 print_line(format!("{:>7} ms  {}", event.at_ms, event.what))?
             }
         }
-        if !follows || interrupt.is_there().attempt(TAKING_SIGNALS)? {
+        if !follows || interrupt.is_pending().attempt(TAKING_SIGNALS)? {
             return Ok(());
         }
         wait = FOLLOW;
