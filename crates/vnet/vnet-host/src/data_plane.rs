@@ -1,8 +1,9 @@
 //! The engine of one network, on threads in the namespace of the network's ports.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
 
@@ -24,12 +25,15 @@ pub(crate) struct DataPlane {
     /// Rung when a command is waiting, or when no further ones will come.
     wakeup: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
+    /// Bytes that the frames of the engine must have at least.
+    frame_bytes: AtomicUsize,
     /// The namespace of the engine, and the thread ID of its first thread.
     inside: (String, Pid),
 }
 
 enum Command {
-    Become(Box<Graph>, SyncSender<Result<()>>),
+    /// Run this graph, with frames of at least this many bytes.
+    Become(Box<Graph>, usize, SyncSender<Result<()>>),
     Count(SyncSender<Result<Vec<(LinkName, LinkCounts)>>>),
 }
 
@@ -46,7 +50,12 @@ impl DataPlane {
             Ok(runner) => {
                 // The other end waits for this.
                 let _ = started.send(Ok(rustix::thread::gettid()));
-                serve(runner, &received, &rung);
+                let engine = Engine {
+                    runner,
+                    pool: PoolConfig::default(),
+                    counters,
+                };
+                engine.serve(&received, &rung);
             }
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -61,6 +70,7 @@ impl DataPlane {
                 commands: Some(commands),
                 wakeup,
                 thread: Some(thread),
+                frame_bytes: AtomicUsize::new(0),
                 inside: (namespace.to_owned(), number),
             }),
             Err(error) => {
@@ -94,9 +104,18 @@ impl DataPlane {
         Ok(true)
     }
 
+    /// Lets packets of `mtu` bytes pass the graphs from now on. If they do not fit into the frames
+    /// of the engine, it starts again with longer ones at the next change of the graph, and loses
+    /// the frames that are on their way then.
+    pub(crate) fn make_room(&self, mtu: u16) {
+        let frame_bytes = usize::from(mtu) + HEADER_BYTES;
+        self.frame_bytes.fetch_max(frame_bytes, Ordering::Relaxed);
+    }
+
     /// Changes the running graph to `graph`; apps that stay the same keep running.
     pub(crate) fn become_graph(&self, graph: Graph) -> Result<()> {
-        self.ask(|reply| Command::Become(Box::new(graph), reply))
+        let frame_bytes = self.frame_bytes.load(Ordering::Relaxed);
+        self.ask(|reply| Command::Become(Box::new(graph), frame_bytes, reply))
     }
 
     /// The counters of each link of the graph.
@@ -136,36 +155,66 @@ fn begin(namespace: &str, counters: &Path) -> Result<GraphRunner> {
     Ok(GraphRunner::new(PoolConfig::default(), Some(counters))?)
 }
 
-fn serve(mut runner: GraphRunner, commands: &Receiver<Command>, wakeup: &EventFd) {
-    loop {
-        wakeup.drain();
+/// The engine, as its thread has it.
+struct Engine {
+    runner: GraphRunner,
+    pool: PoolConfig,
+    counters: PathBuf,
+}
+
+impl Engine {
+    fn serve(mut self, commands: &Receiver<Command>, wakeup: &EventFd) {
         loop {
-            match commands.try_recv() {
-                Ok(command) => obey(&mut runner, command),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return,
+            wakeup.drain();
+            loop {
+                match commands.try_recv() {
+                    Ok(command) => self.obey(command),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            if self.runner.run_until(wakeup, LOOK).is_err() {
+                // A worker has ended, and its links with it; probes and counters show that.
+                return;
             }
         }
-        if runner.run_until(wakeup, LOOK).is_err() {
-            // A worker has ended, and its links with it; probes and counters show that.
-            return;
+    }
+
+    /// Executes a command. The caller may have stopped waiting for the reply.
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Become(graph, frame_bytes, reply) => {
+                let done = self.become_graph(&graph, frame_bytes);
+                let _ = reply.send(done);
+            }
+            Command::Count(reply) => {
+                let _ = reply.send(self.runner.link_counts().map_err(Error::from));
+            }
         }
+    }
+
+    fn become_graph(&mut self, graph: &Graph, frame_bytes: usize) -> Result<()> {
+        if frame_bytes > self.pool.frame_bytes {
+            let longer = PoolConfig {
+                frames: LONG_FRAMES,
+                frame_bytes: LONG_FRAME_BYTES.max(frame_bytes),
+            };
+            // Ports and the file of the counters can be open once. Without apps, the engine has
+            // closed its ports.
+            self.runner.configure(&Graph::default())?;
+            self.runner = GraphRunner::new(longer, Some(&self.counters))?;
+            self.pool = longer;
+        }
+        self.runner.configure(graph).map(drop).map_err(Error::from)
     }
 }
 
-/// Executes a command. The caller may have stopped waiting for the reply.
-fn obey(runner: &mut GraphRunner, command: Command) {
-    match command {
-        Command::Become(graph, reply) => {
-            let done = runner.configure(&graph);
-            let _ = reply.send(done.map(drop).map_err(Error::from));
-        }
-        Command::Count(reply) => {
-            let _ = reply.send(runner.link_counts().map_err(Error::from));
-        }
-    }
-}
-
+/// Bytes of a frame besides its packet: an Ethernet header and a VLAN tag.
+const HEADER_BYTES: usize = 14 + 4;
+/// Frames of the engine of a network with long packets.
+const LONG_FRAMES: usize = 8192;
+/// Length of these frames, for packets of the largest MTU.
+const LONG_FRAME_BYTES: usize = 9000 + HEADER_BYTES;
 const ENGINE: &str = "the engine of the links";
 /// Time between two checks whether a worker has ended.
 const LOOK: Duration = Duration::from_secs(1);

@@ -64,10 +64,19 @@ fn end(link: &LinkReport, side: usize) -> (&str, &str) {
         .unwrap_or((&link.ends[side], ""))
 }
 
-/// The address of an interface without its prefix length.
+/// The IPv4 address of an interface without its prefix length.
 fn address(interface: &InterfaceReport) -> &str {
-    let address = interface.address.split('/').next();
-    address.unwrap_or(&interface.address)
+    without_bits(&interface.address)
+}
+
+/// The IPv6 address of an interface without its prefix length; `None` if it has none.
+fn address6(interface: &InterfaceReport) -> Option<&str> {
+    interface.address6.as_deref().map(without_bits)
+}
+
+fn without_bits(address: &str) -> &str {
+    let (address, _) = address.split_once('/').unwrap_or((address, ""));
+    address
 }
 
 #[cfg(test)]
@@ -82,6 +91,7 @@ mod tests {
         let interface = |number: u32| InterfaceReport {
             name: "eth0".into(),
             address: format!("10.0.0.{number}/30"),
+            address6: Some(format!("2001:db8::{number}/64")),
             mac: format!("02:00:00:00:00:0{number}"),
             mtu: 1480,
             link: 0,
@@ -123,6 +133,7 @@ mod tests {
             "<node client_id=\"a\" sliver_id=\"urn:publicid:IDN+carina+sliver+00000000000000ab:a\"",
             "<interface client_id=\"b:eth0\" mac_address=\"02:00:00:00:00:02\">",
             "<ip address=\"10.0.0.2\" netmask=\"255.255.255.252\" type=\"ipv4\"/>",
+            "<ip address=\"2001:db8::2\" type=\"ipv6\"/>",
             "<property source_id=\"a:eth0\" dest_id=\"b:eth0\" capacity=\"5000\"/>",
             "<link_type name=\"gre\"/>",
         ] {
@@ -155,6 +166,10 @@ mod tests {
         assert_eq!(
             point["ietf-l3-unicast-topology:l3-termination-point-attributes"]["ip-address"][0],
             "10.0.0.1"
+        );
+        assert_eq!(
+            point["ietf-l3-unicast-topology:l3-termination-point-attributes"]["ip-address"][1],
+            "2001:db8::1"
         );
     }
 

@@ -200,10 +200,11 @@ fn steps_of_link(steps: &Steps, old: Option<&LinkPart>, link: &LinkPart) -> Vec<
         Some(old) if steps.linked.contains(&link.number) => {
             let anew = link.ends().filter(|end| steps.ended.contains(&end.node));
             let anew: Vec<&str> = anew.map(|end| end.node.as_str()).collect();
-            let reason = if anew.is_empty() {
-                changes_of_link(old, link).join("; ")
-            } else {
-                format!("node {} is recreated", anew.join(" and "))
+            let changes = changes_of_link(old, link);
+            let reason = match (anew.is_empty(), changes.is_empty()) {
+                (false, _) => format!("node {} is recreated", anew.join(" and ")),
+                (true, false) => changes.join("; "),
+                (true, true) => "the MTU or the addresses of its ends change".to_owned(),
             };
             vec![step(Action::Replace, subject, reason)]
         }
@@ -404,6 +405,19 @@ mod tests {
         assert_eq!(
             lines(Some(&old), &faster),
             ["~ link a:eth0 -- b:eth0: rate 5Mbps -> 9Mbps"]
+        );
+        let own = format!(
+            "{NODES}{}as = \"gre\"\nmtu = 9000\naddresses = [\"10.9.0.1/24\", \"10.9.0.2/24\"]\n\
+             addresses6 = [\"2001:db8::1/64\", \"2001:db8::2/64\"]\n",
+            links(&["a b"], "9Mbps")
+        );
+        assert_eq!(
+            lines(Some(&new), &own)[1..],
+            [
+                "~ node b: address of eth0 10.0.0.2/30 -> 10.9.0.2/24; IPv6 address of eth0 none \
+                 -> 2001:db8::2/64; MTU of eth0 1458 -> 9000; the links of eth0 are recreated",
+                "-/+ link a:eth0 -- b:eth0: the MTU or the addresses of its ends change",
+            ]
         );
         let late = format!("{old}delay = \"10ms\"\n");
         assert_eq!(

@@ -62,13 +62,23 @@ impl Steps {
             (a.number, a.carrier, &a.near) == (b.number, b.carrier, &b.near)
                 && a.far.is_same_end(&b.far)
         };
+        // Ports keep their MTU, and interfaces would keep their old addresses beside the new ones.
+        let readdressed: Vec<u32> = new
+            .links
+            .iter()
+            .filter(|link| is_readdressed(old, new, link))
+            .map(|link| link.number)
+            .collect();
         // The engine changes the rate of a link that stays.
         let is_unchanged = |link: &LinkPart, others: &[LinkPart]| {
-            !is_touched(link) && others.iter().any(|other| same_ends(link, other))
+            !is_touched(link)
+                && !readdressed.contains(&link.number)
+                && others.iter().any(|other| same_ends(link, other))
         };
         let repointed = new.links.iter().filter_map(|link| {
             let before = old.links.iter().find(|it| it.number == link.number)?;
-            repointed(before, link, &steps)
+            let is_readdressed = readdressed.contains(&link.number);
+            repointed(before, link, &steps).filter(|_| !is_readdressed)
         });
         let repointed: Vec<Repointed> = repointed.collect();
         let is_kept = |link: &&LinkPart| !repointed.iter().any(|it| it.number == link.number);
@@ -151,6 +161,18 @@ fn repointed(before: &LinkPart, after: &LinkPart, steps: &Steps) -> Option<Repoi
             goes: before.ends().count() == 2,
             comes: after.ends().count() == 2,
         })
+    })
+}
+
+/// Whether an end of a link that both parts have gets another MTU or other addresses.
+fn is_readdressed(old: &HostPart, new: &HostPart, link: &LinkPart) -> bool {
+    link.ends().any(|end| {
+        let of = |part: &HostPart| {
+            let it = part.interface(end).filter(|it| it.link == link.number)?;
+            Some((it.mtu, it.address, it.address6))
+        };
+        let (before, after) = (of(old), of(new));
+        before.is_some() && before != after
     })
 }
 
@@ -277,6 +299,30 @@ pub(crate) mod tests {
             [repointed([0, 0], false, false)]
         );
         assert_eq!(of(&a, &b).repointed, []);
+    }
+
+    #[test]
+    fn link_with_another_mtu_or_other_addresses_is_made_again() {
+        let (first, layout) = part_with(&["a b", "b c"], "", &Layout::default());
+        let second = part_with(&["a b", "b c"], "", &layout).0;
+        let change = |change: fn(&mut carina_vnet::host_part::InterfacePart)| {
+            let mut second = second.clone();
+            change(&mut second.nodes[1].interfaces[1]);
+            let steps = Steps::between(&first, &second);
+            assert!(steps.made.is_empty() && steps.ended.is_empty());
+            assert_eq!(steps.changed, ["b", "c"]);
+            (steps.linked, steps.unlinked)
+        };
+        let all = (vec![1], vec![1]);
+        assert_eq!(change(|it| it.mtu = 9000), all);
+        assert_eq!(
+            change(|it| it.address = "10.9.0.1/24".parse().unwrap()),
+            all
+        );
+        assert_eq!(
+            change(|it| it.address6 = "2001:db8::1/64".parse().ok()),
+            all
+        );
     }
 
     #[test]

@@ -187,6 +187,9 @@ impl Vnet {
 
     /// Like [`Vnet::graph`], with link ends at the given ports.
     fn graph_at(&self, part: &HostPart, ports: &PortSelection) -> Result<Graph> {
+        let interfaces = part.nodes.iter().flat_map(|node| &node.interfaces);
+        let largest = interfaces.map(|it| it.mtu).max();
+        self.plane.make_room(largest.unwrap_or(0));
         let leaves = part.links.iter().any(|it| matches!(it.far, Far::Host(_)));
         let underlay = self.underlay.as_ref().filter(|_| leaves);
         let underlay = underlay.map(Underlay::read_port).transpose()?;

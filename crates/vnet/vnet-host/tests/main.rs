@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod access;
+mod addressed;
 mod browser;
 mod checked;
 mod driver;

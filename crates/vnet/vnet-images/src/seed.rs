@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use carina_namespaces::run_within;
-use carina_vnet::host_part::{NodePart, VnetId};
+use carina_vnet::host_part::{InterfaceAddress6, NodePart, VnetId};
 
 use crate::error::{Attempt, ImageError, Result};
 
@@ -102,18 +102,29 @@ fn network_config(node: &NodePart) -> String {
     }
     for interface in &node.interfaces {
         let (name, mac, mtu) = (&interface.name, interface.mac, interface.mtu);
-        let address = interface.address;
+        let all = [
+            Some(interface.address.to_string()),
+            interface.address6.map(|it| it.to_string()),
+        ];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        let addresses = all.join("\", \"");
         let _ = write!(
             text,
             "  \"{name}\":\n    match: {{macaddress: \"{mac}\"}}\n    set-name: \"{name}\"\n    \
-             mtu: {mtu}\n    addresses: [\"{address}\"]\n"
+             mtu: {mtu}\n    addresses: [\"{addresses}\"]\n"
         );
-        let routes: Vec<String> = node
+        let mut routes: Vec<String> = node
             .routes
             .iter()
             .filter(|route| route.via == interface.peer)
             .map(|route| format!("{{to: \"{}\", via: \"{}\"}}", route.to, route.via))
             .collect();
+        let routes6 = node.routes6.iter();
+        let here = routes6.filter(|route| {
+            let prefix = interface.address6.map(InterfaceAddress6::prefix);
+            prefix.is_some_and(|prefix| prefix.has(route.via))
+        });
+        routes.extend(here.map(|it| format!("{{to: \"{}\", via: \"{}\"}}", it.to, it.via)));
         if !routes.is_empty() {
             let _ = writeln!(text, "    routes: [{}]", routes.join(", "));
         }

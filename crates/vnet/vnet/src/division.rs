@@ -59,7 +59,7 @@ pub fn divide(
         };
         parts.insert(host.clone(), part);
     }
-    let mut routes = layout.routes();
+    let (mut routes, mut routes6) = (layout.routes(), layout.routes6());
     let mut founders = founders(document, layout);
     for name in document.node.keys() {
         let Some(node) = document.resolved(name) else {
@@ -74,6 +74,7 @@ pub fn divide(
             boot: node.boot,
             interfaces: layout.interfaces(vnet, name),
             routes: routes.remove(name).unwrap_or_default(),
+            routes6: routes6.remove(name).unwrap_or_default(),
             founder: founders.remove(name),
         };
         let part = parts.get_mut(host_of(name)?);

@@ -36,6 +36,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::address::{Address6Error, AddressError, InterfaceAddress, InterfaceAddress6};
 pub use self::fault::{DocumentError, Fault, Place};
 pub use self::form::{Form, FormError, json_words};
 pub use self::impairment::{DELAY_MAX_S, Impairment, ImpairmentError, LinkImpairment};
@@ -44,6 +45,8 @@ pub use self::node::{Boot, Kind, Nics, Node, ResolvedNode, Via};
 pub use self::per_direction::PerDirection;
 pub use self::value::{Rate, Share, Span, ValueError};
 
+mod address;
+mod addressing;
 mod checker;
 mod extension;
 mod fault;
@@ -60,6 +63,9 @@ pub mod xml_tree;
 
 /// The schema of the XML form, W3C XML Schema 1.0.
 pub const XML_SCHEMA: &str = include_str!("../vnet.xsd");
+
+/// MTU of the substrate's own links.
+const ETHERNET_MTU: u16 = 1500;
 
 /// The image of nodes that specify none: Carina's own guest.
 pub const OWN_IMAGE: &str = "carina";
@@ -130,6 +136,15 @@ pub struct Link {
     /// Encapsulation that carries the link between hosts.
     #[serde(default, rename = "as", skip_serializing_if = "Carrier::is_ipip")]
     pub carrier: Carrier,
+    /// IPv4 addresses of the two ends; `None`: the layout of the network chooses them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<[InterfaceAddress; 2]>,
+    /// IPv6 addresses of the two ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses6: Option<[InterfaceAddress6; 2]>,
+    /// Bytes of the largest IP packet; `None`: what the carrier leaves of 1500.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
     /// Time by which each frame is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<PerDirection<Span>>,
@@ -272,6 +287,9 @@ impl Link {
             delay_max: None,
             loss_max: None,
             carrier: Carrier::default(),
+            addresses: None,
+            addresses6: None,
+            mtu: None,
             delay: None,
             jitter: None,
             loss: None,
@@ -337,6 +355,19 @@ impl Carrier {
             Self::Gre => "gre",
             Self::Vxlan => "vxlan",
             Self::Dif => "dif",
+        }
+    }
+
+    /// MTU of a link with this carrier over an Ethernet substrate, if the document gives none.
+    /// (RFC 2003; RFC 2784 with the key of RFC 2890 and an Ethernet header inside; RFC 7348)
+    #[must_use]
+    pub const fn mtu(self) -> u16 {
+        match self {
+            Self::Ipip => ETHERNET_MTU - 20,
+            Self::Gre => ETHERNET_MTU - 20 - 8 - 14,
+            Self::Vxlan => ETHERNET_MTU - 20 - 8 - 8 - 14,
+            // Room for EFCP's header, delimiting and SDU protection of a DIF over Ethernet.
+            Self::Dif => ETHERNET_MTU - 100,
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use carina_wire::ether::Mac;
@@ -19,13 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::document::{Boot, Carrier, Kind, LinkImpairment, Rate};
 
-pub use self::address::{AddressError, InterfaceAddress};
 pub use self::cause::Cause;
 pub use self::check::PartError;
 pub use self::limits::{HostLimits, LimitError};
 pub use self::status::{HostStatus, LinkState, LinkStatus, NodeState, NodeStatus, RefusedChange};
+pub use crate::document::{Address6Error, AddressError, InterfaceAddress, InterfaceAddress6};
 
-mod address;
 mod cause;
 mod check;
 mod limits;
@@ -82,6 +81,9 @@ pub struct NodePart {
     /// The node's routes to links at which it has no interface.
     #[serde(default)]
     pub routes: Vec<RoutePart>,
+    /// The node's IPv6 routes to links at which it has no interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes6: Vec<Route6Part>,
     /// The node that creates the DIF of which this node is a member; it may be this node. `None` if
     /// no link of this node is a flow of a DIF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,6 +103,10 @@ pub struct InterfacePart {
     pub address: InterfaceAddress,
     /// IPv4 address of the link's other end.
     pub peer: Ipv4Addr,
+    /// IPv6 address of the interface, with the prefix length of the link; `None` if the link has
+    /// no IPv6 addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address6: Option<InterfaceAddress6>,
     /// MTU: bytes of the largest IP packet.
     pub mtu: u16,
     /// Number of the link at which the interface is.
@@ -115,6 +121,16 @@ pub struct RoutePart {
     pub to: InterfaceAddress,
     /// Next hop: the address of a neighbour on a link that this node shares with it.
     pub via: Ipv4Addr,
+}
+
+/// An IPv6 route of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route6Part {
+    /// Destination of the route: the prefix of a link.
+    pub to: InterfaceAddress6,
+    /// Next hop: the address of a neighbour on a link that this node shares with it.
+    pub via: Ipv6Addr,
 }
 
 /// A link with an end on a host.
@@ -268,6 +284,12 @@ impl HostPart {
 }
 
 impl NodePart {
+    /// Whether an interface of the node has an IPv6 address.
+    #[must_use]
+    pub fn has_ipv6(&self) -> bool {
+        self.interfaces.iter().any(|it| it.address6.is_some())
+    }
+
     /// The interface of this name; `None` if the node has none.
     #[must_use]
     pub fn interface(&self, name: &str) -> Option<&InterfacePart> {

@@ -1,11 +1,11 @@
 //! The layout of a network: numbers, interfaces and addresses of links, which the document leaves
 //! open.
 //!
-//! Link `n` has the prefix `10.0.0.0/30 + 4n`. Its ends have the first and the second address of
-//! the prefix, and MAC addresses `02:` uid `:` link `:` end. An end for which the document names no
-//! interface gets the next free one of `eth0`, `eth1`, … A layout takes the previous one into
-//! account: a link that was in it keeps its number, interfaces and addresses, whatever other links
-//! are added or removed.
+//! Link `n` has the prefix `10.0.0.0/30 + 4n`, unless the document gives it addresses. Its ends
+//! have the first and the second address of the prefix, and MAC addresses `02:` uid `:` link `:`
+//! end. An end for which the document names no interface gets the next free one of `eth0`, `eth1`,
+//! … A layout takes the previous one into account: a link that was in it keeps its number,
+//! interfaces and addresses, whatever other links are added or removed.
 
 mod access;
 mod nics;
@@ -16,8 +16,8 @@ use std::net::Ipv4Addr;
 use carina_wire::ether::Mac;
 use serde::{Deserialize, Serialize};
 
-use crate::document::{Carrier, Document, End};
-use crate::host_part::{EndPart, InterfaceAddress, InterfacePart, RoutePart, VnetId};
+use crate::document::{Document, End, InterfaceAddress, InterfaceAddress6, Link};
+use crate::host_part::{EndPart, InterfacePart, Route6Part, RoutePart, VnetId};
 
 pub use self::access::LaidAccess;
 pub use self::nics::LaidNic;
@@ -48,9 +48,34 @@ pub struct LaidLink {
     pub place: usize,
     /// MTU of the link: bytes of the largest IP packet.
     pub mtu: u16,
+    /// IPv4 addresses of the ends, if the document gives them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    addresses: Option<[InterfaceAddress; 2]>,
+    /// IPv6 addresses of the ends, if the document gives them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    addresses6: Option<[InterfaceAddress6; 2]>,
 }
 
-/// MTU of the substrate's own links.
+impl LaidLink {
+    /// Takes from the document what does not identify the link.
+    fn described(self, place: usize, link: &Link) -> LaidLink {
+        LaidLink {
+            place,
+            mtu: link.mtu.unwrap_or(link.carrier.mtu()),
+            addresses: link.addresses,
+            addresses6: link.addresses6,
+            ..self
+        }
+    }
+
+    /// The IPv4 address of an end of this link, which has this `number`.
+    fn address(&self, number: u32, side: usize) -> InterfaceAddress {
+        let own = self.addresses.map(|pair| pair[side]);
+        own.unwrap_or_else(|| address_of(number, side))
+    }
+}
+
+/// MTU of cards.
 const MTU: u16 = 1500;
 
 /// If all routes to all links were more than this, the nodes of the network get none.
@@ -69,32 +94,31 @@ impl Layout {
         let mut layout = Layout::default();
         let mut fresh = Vec::new();
         for (place, link) in document.link.iter().enumerate() {
-            let mtu = mtu_of(link.carrier);
             let known = old.get_mut(&link.ends).and_then(VecDeque::pop_front);
             match known {
-                None => fresh.push((place, mtu, &link.ends)),
+                None => fresh.push((place, link)),
                 Some((number, laid)) => {
-                    let laid = laid.clone();
-                    layout.links.insert(number, LaidLink { place, mtu, ..laid });
+                    let laid = laid.clone().described(place, link);
+                    layout.links.insert(number, laid);
                 }
             }
         }
         let mut taken = layout.interfaces_with(&fresh);
         let points = access::stay(document, &before.access, &mut taken);
         let mut number = 0;
-        for (place, mtu, written) in fresh {
+        for (place, link) in fresh {
             while layout.links.contains_key(&number) {
                 number += 1;
             }
-            let ends = [0, 1].map(|side| place_end(&written[side], &mut taken));
-            let written = written.clone();
             let laid = LaidLink {
-                written,
-                ends,
+                written: link.ends.clone(),
+                ends: [0, 1].map(|side| place_end(&link.ends[side], &mut taken)),
                 place,
-                mtu,
+                mtu: 0,
+                addresses: None,
+                addresses6: None,
             };
-            layout.links.insert(number, laid);
+            layout.links.insert(number, laid.described(place, link));
         }
         layout.access = access::lay(document, points, &mut taken);
         layout.nics = nics::lay(document, &before.nics, &mut taken);
@@ -103,9 +127,9 @@ impl Layout {
 
     /// The interfaces that no automatic choice may take: those of links that stay, and those that
     /// the new links `fresh` name in the document.
-    fn interfaces_with(&self, fresh: &[(usize, u16, &[End; 2])]) -> BTreeSet<EndPart> {
+    fn interfaces_with(&self, fresh: &[(usize, &Link)]) -> BTreeSet<EndPart> {
         let stay = self.links.values().flat_map(|link| link.ends.clone());
-        let named = fresh.iter().flat_map(|(_, _, ends)| ends.iter());
+        let named = fresh.iter().flat_map(|(_, link)| link.ends.iter());
         let named = named.filter_map(|end| {
             let node = end.node.clone();
             let interface = end.interface.clone()?;
@@ -139,8 +163,9 @@ impl Layout {
                     found.push(InterfacePart {
                         name: end.interface.clone(),
                         mac: mac_of(vnet, number, side),
-                        address: address_of(number, side),
-                        peer: address_of(number, 1 - side).address(),
+                        address: link.address(number, side),
+                        peer: link.address(number, 1 - side).address(),
+                        address6: link.addresses6.map(|pair| pair[side]),
                         mtu: link.mtu,
                         link: number,
                     });
@@ -159,51 +184,104 @@ impl Layout {
     /// fewest links. Empty if the network would need more than 200,000 routes.
     #[must_use]
     pub fn routes(&self) -> BTreeMap<String, Vec<RoutePart>> {
-        let mut at: BTreeMap<&str, Vec<(u32, usize)>> = BTreeMap::new();
-        for (number, link) in self.links() {
-            for (side, end) in link.ends.iter().enumerate() {
-                at.entry(&end.node).or_default().push((number, side));
+        let ends = self.ends_of_nodes(|_| true);
+        let address = |number, side| self.links[&number].address(number, side);
+        let routes = ends.keys().map(|node| {
+            let paths = self.paths_from(node, &ends, address);
+            let mut routes: Vec<RoutePart> = paths
+                .links
+                .into_iter()
+                .map(|(number, via)| RoutePart {
+                    to: address(number, 0).prefix(),
+                    via: via.address(),
+                })
+                .collect();
+            for (other, via) in paths.nodes {
+                let points = self.access().filter(|(_, laid)| laid.end.node == other);
+                let points = points.map(|(number, _)| access::prefix_of(number).prefix());
+                let cards = self.nics().filter(|(_, laid)| laid.end.node == other);
+                let cards = cards.map(|(number, _)| nics::prefix_of(number).prefix());
+                let via = via.address();
+                routes.extend(points.chain(cards).map(|to| RoutePart { to, via }));
             }
-        }
-        if at.len().saturating_mul(self.links.len()) > ROUTES_MAX {
-            return BTreeMap::new();
-        }
-        let nodes = at.keys();
-        let routes = nodes.map(|node| ((*node).to_owned(), self.routes_of(node, &at)));
+            ((*node).to_owned(), routes)
+        });
         routes.collect()
     }
 
-    /// The routes of one node, by breadth-first search: finds the first hop to every other node,
+    /// Like [`Layout::routes`], for IPv6: over the links that have IPv6 addresses.
+    #[must_use]
+    pub fn routes6(&self) -> BTreeMap<String, Vec<Route6Part>> {
+        let ends = self.ends_of_nodes(|link| link.addresses6.is_some());
+        let address = |number, side: usize| {
+            let pair = self.links[&number].addresses6;
+            pair.expect("only links with addresses are looked at")[side]
+        };
+        let routes = ends.keys().map(|node| {
+            let paths = self.paths_from(node, &ends, address);
+            let routes = paths.links.into_iter().map(|(number, via)| Route6Part {
+                to: address(number, 0).prefix(),
+                via: via.address(),
+            });
+            ((*node).to_owned(), routes.collect())
+        });
+        routes.collect()
+    }
+
+    /// The ends of links at each node, for links that `is_used` chooses. Empty if the network would
+    /// need too many routes.
+    fn ends_of_nodes(&self, is_used: impl Fn(&LaidLink) -> bool) -> EndsOfNodes<'_> {
+        let mut ends = EndsOfNodes::new();
+        for (number, link) in self.links().filter(|(_, link)| is_used(link)) {
+            for (side, end) in link.ends.iter().enumerate() {
+                ends.entry(&end.node).or_default().push((number, side));
+            }
+        }
+        if ends.len().saturating_mul(self.links.len()) > ROUTES_MAX {
+            ends.clear();
+        }
+        ends
+    }
+
+    /// Finds the paths from one node, by breadth-first search: the first hop to every other node,
     /// and through it the links of that node.
-    fn routes_of(&self, node: &str, at: &BTreeMap<&str, Vec<(u32, usize)>>) -> Vec<RoutePart> {
-        let mut via: BTreeMap<&str, Option<Ipv4Addr>> = BTreeMap::from([(node, None)]);
+    fn paths_from<'a, A: Copy>(
+        &'a self,
+        node: &'a str,
+        ends: &EndsOfNodes<'a>,
+        address: impl Fn(u32, usize) -> A,
+    ) -> Paths<'a, A> {
+        let mut via: BTreeMap<&str, Option<A>> = BTreeMap::from([(node, None)]);
         let mut left = VecDeque::from([node]);
-        let mut known: BTreeSet<u32> = at[node].iter().map(|(number, _)| *number).collect();
-        let mut routes = Vec::new();
+        let mut known: BTreeSet<u32> = ends[node].iter().map(|(number, _)| *number).collect();
+        let (mut links, mut nodes) = (Vec::new(), Vec::new());
         while let Some(here) = left.pop_front() {
-            for (number, side) in &at[here] {
+            for (number, side) in &ends[here] {
                 let next = self.links[number].ends[1 - side].node.as_str();
-                let first = via[here].unwrap_or(address_of(*number, 1 - side).address());
+                let first = via[here].unwrap_or_else(|| address(*number, 1 - side));
                 if !via.contains_key(next) {
                     via.insert(next, Some(first));
                     left.push_back(next);
                 }
                 if known.insert(*number) {
-                    let to = address_of(*number, 0).prefix();
-                    routes.push(RoutePart { to, via: first });
+                    links.push((*number, first));
                 }
             }
-            if let Some(via) = via[here] {
-                let points = self.access().filter(|(_, laid)| laid.end.node == here);
-                let prefixes = points.map(|(number, _)| access::prefix_of(number).prefix());
-                routes.extend(prefixes.map(|to| RoutePart { to, via }));
-                let cards = self.nics().filter(|(_, laid)| laid.end.node == here);
-                let prefixes = cards.map(|(number, _)| nics::prefix_of(number).prefix());
-                routes.extend(prefixes.map(|to| RoutePart { to, via }));
-            }
+            nodes.extend(via[here].map(|via| (here, via)));
         }
-        routes
+        Paths { links, nodes }
     }
+}
+
+/// For each node, its ends of links: the number of the link, and the side.
+type EndsOfNodes<'a> = BTreeMap<&'a str, Vec<(u32, usize)>>;
+
+/// What a node reaches over others.
+struct Paths<'a, A> {
+    /// The links at which it has no interface, each with the address of the first hop.
+    links: Vec<(u32, A)>,
+    /// The other nodes, each with the address of the first hop.
+    nodes: Vec<(&'a str, A)>,
 }
 
 /// The end with the interface that the document names, or with the next free interface.
@@ -223,18 +301,6 @@ fn place_end(end: &End, taken: &mut BTreeSet<EndPart>) -> EndPart {
         if taken.insert(free.clone()) {
             return free;
         }
-    }
-}
-
-/// MTU of a link with this carrier over an Ethernet substrate. (RFC 2003; RFC 2784 with the key of
-/// RFC 2890 and an Ethernet header inside; RFC 7348)
-fn mtu_of(carrier: Carrier) -> u16 {
-    match carrier {
-        Carrier::Ipip => MTU - 20,
-        Carrier::Gre => MTU - 20 - 8 - 14,
-        Carrier::Vxlan => MTU - 20 - 8 - 8 - 14,
-        // Room for EFCP's header, delimiting and SDU protection of a DIF over Ethernet.
-        Carrier::Dif => MTU - 100,
     }
 }
 
@@ -328,5 +394,36 @@ mod tests {
             routes(&ring, "a"),
             ["10.0.0.4/30 10.0.0.2", "10.0.0.8/30 10.0.0.13"]
         );
+    }
+
+    #[test]
+    fn links_with_addresses_keep_them_and_are_routed_to() {
+        let text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\n[node.c]\n\
+                    [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\nas = \"gre\"\nmtu = 9000\n\
+                    addresses = [\"10.9.0.1/24\", \"10.9.0.2/24\"]\n\
+                    addresses6 = [\"2001:db8:1::1/64\", \"2001:db8:1::2/64\"]\n\
+                    [[link]]\nends = [\"b\", \"c\"]\nrate = \"1Mbps\"\nas = \"gre\"\n\
+                    addresses6 = [\"2001:db8:2::1/64\", \"2001:db8:2::2/64\"]\n";
+        let document = Document::read(text, Form::Toml).unwrap();
+        let layout = Layout::of(&document, &Layout::default());
+        let end = &layout.interfaces(VnetId::new(1), "b")[0];
+        assert_eq!(
+            (end.address.to_string(), end.mtu),
+            ("10.9.0.2/24".into(), 9000)
+        );
+        assert_eq!(end.peer.to_string(), "10.9.0.1");
+        assert_eq!(end.address6.unwrap().to_string(), "2001:db8:1::2/64");
+        let [routes, routes6] = [&layout.routes()["c"], &layout.routes()["a"]];
+        assert_eq!(routes[0].to.to_string(), "10.9.0.0/24");
+        assert_eq!(routes6[0].via.to_string(), "10.9.0.2");
+        let routes6 = &layout.routes6()["a"];
+        assert_eq!(routes6[0].to.to_string(), "2001:db8:2::/64");
+        assert_eq!(routes6[0].via.to_string(), "2001:db8:1::2");
+        // Without them, the link has those of its number.
+        let bare = text.replace("addresses = [\"10.9.0.1/24\", \"10.9.0.2/24\"]\n", "");
+        let document = Document::read(&bare, Form::Toml).unwrap();
+        let after = Layout::of(&document, &layout);
+        let end = &after.interfaces(VnetId::new(1), "b")[0];
+        assert_eq!(end.address.to_string(), "10.0.0.2/30");
     }
 }

@@ -74,6 +74,9 @@ pub struct InterfaceReport {
     pub name: String,
     /// IPv4 address with prefix length.
     pub address: String,
+    /// IPv6 address with prefix length, if the interface has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address6: Option<String>,
     /// MAC address.
     pub mac: String,
     /// MTU: bytes of the largest IP packet.
@@ -87,6 +90,7 @@ impl From<&InterfacePart> for InterfaceReport {
         InterfaceReport {
             name: it.name.clone(),
             address: it.address.to_string(),
+            address6: it.address6.map(|it| it.to_string()),
             mac: it.mac.to_string(),
             mtu: it.mtu,
             link: it.link,

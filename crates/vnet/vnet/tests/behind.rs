@@ -132,6 +132,7 @@ fn made() -> (Pip<LateStore>, Pip<LateStore>, HostPart, Rc<Cell<bool>>) {
         boot: Boot::Clone,
         interfaces: vec![],
         routes: vec![],
+        routes6: vec![],
         founder: None,
     };
     let wanted = PartNode {

@@ -70,6 +70,7 @@ fn reserve(round: u64) -> ToPip {
         boot: Boot::Clone,
         interfaces: vec![],
         routes: vec![],
+        routes6: vec![],
         founder: Some("r1".to_owned()),
     };
     let wanted = PartNode {

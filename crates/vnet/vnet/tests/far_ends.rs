@@ -69,6 +69,7 @@ fn reserve(key: PartKey) -> ToPip {
         mac: "02:00:00:00:00:01".parse().unwrap(),
         address: "10.0.0.1/30".parse().unwrap(),
         peer: Ipv4Addr::new(10, 0, 0, 2),
+        address6: None,
         mtu: 1400,
         link: 0,
     };
@@ -81,6 +82,7 @@ fn reserve(key: PartKey) -> ToPip {
         boot: Boot::Clone,
         interfaces: vec![interface],
         routes: vec![],
+        routes6: vec![],
         founder: None,
     };
     let node = PartNode {

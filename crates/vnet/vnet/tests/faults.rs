@@ -28,6 +28,48 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("[[link]]\nends = [\"r1\"]\nrate = \"1bps\"\n", &["line 6"]),
     (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\naddresses = [\"10.9.0.1/24\", \"10.9.1.1/24\"]\n",
+        &[
+            "line 5, link 1",
+            "10.9.0.1/24 and 10.9.1.1/24",
+            "of one prefix",
+        ],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\naddresses = [\"10.9.0.1/24\", \"10.9.0.255/24\"]\n",
+        &["link 1", "10.9.0.255/24 is no address", "unicast"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\naddresses = [\"10.9.0.1/24\"]\n",
+        &["line 8"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\naddresses6 = [\"2001:db8::1/64\", \"2001:db8::2/64\"]\n",
+        &["link 1", "addresses6 needs another carrier", "gre"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\nas = \"gre\"\naddresses6 = [\"fe80::1/64\", \"fe80::2/64\"]\n",
+        &["link 1", "fe80::1/64 is no address"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\naddresses = [\"10.9.0.1/24\", \"10.9.0.2/24\"]\n\
+         [[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\naddresses = [\"10.9.0.5/30\", \"10.9.0.6/30\"]\n",
+        &["line 9, link 2", "overlaps that of link 1"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\naddresses = [\"10.0.0.1/24\", \"10.0.0.2/24\"]\n\
+         [[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\n",
+        &["line 5, link 1", "10.0.0.0/17", "links without addresses"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\nmtu = 9001\n",
+        &["link 1", "mtu is 9001", "from 68 to 9000"],
+    ),
+    (
+        "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\nmtu = 1500\nas = \"dif\"\n",
+        &["link 1", "mtu is 1500", "68 to 1400"],
+    ),
+    (
         "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\njitter = \"2ms\"\n",
         &["line 5, link 1", "jitter is 2ms", "at most the delay"],
     ),

@@ -100,6 +100,14 @@ const IMPAIRED: &str = "delay = [\"10ns\", \"0ns\"]\njitter = [\"10ns\", \"0ns\"
                         duplicate = \"12.5%\"\nreorder = [\"1%\", \"0%\"]\n\
                         corrupt = [\"0.0001%\", \"99%\"]";
 
+/// The keys of a link with addresses and long packets.
+fn addressed(link: u64) -> String {
+    format!(
+        "as = \"vxlan\"\nmtu = 9000\naddresses = [\"172.16.{link}.1/24\", \"172.16.{link}.2/24\"]\n\
+         addresses6 = [\"2001:db8:{link}::1/64\", \"2001:db8:{link}::2/64\"]"
+    )
+}
+
 /// A valid random document that uses everything that the form has.
 fn random_document(random: &mut Random) -> String {
     let nodes = 2 + random.below(6);
@@ -155,7 +163,8 @@ fn random_document(random: &mut Random) -> String {
             random,
         );
         maybe(&mut text, "loss_max = \"0.0001%\"", random);
-        maybe(&mut text, "as = \"vxlan\"", random);
+        let addressed = addressed(link);
+        maybe(&mut text, &addressed, random);
         maybe(&mut text, IMPAIRED, random);
     }
     maybe(

@@ -246,6 +246,7 @@ pub(crate) fn node(name: &str, kind: Kind, cpus: u32) -> PartNode {
             boot: Boot::Clone,
             interfaces: vec![],
             routes: vec![],
+            routes6: vec![],
             founder: None,
         },
         location: vec![],

@@ -50,6 +50,7 @@ fn house() -> House {
         mac: "02:00:00:00:00:01".parse().unwrap(),
         address: "10.0.0.1/30".parse().unwrap(),
         peer: Ipv4Addr::new(10, 0, 0, 2),
+        address6: None,
         mtu: 1400,
         link: 0,
     }];

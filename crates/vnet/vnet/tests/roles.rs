@@ -112,6 +112,7 @@ fn reserve(key: PartKey, cpus: u32) -> ToPip {
         boot: Boot::Clone,
         interfaces: vec![],
         routes: vec![],
+        routes6: vec![],
         founder: None,
     };
     let wanted = PartNode {

@@ -96,7 +96,7 @@ fn reason(key: &str) -> &'static str {
             "a namespace has only the links of the document"
         }
         "labels" | "vars" | "position" => "a document has no labels",
-        "mtu" => "the carrier of a link sets its MTU",
+        "mtu" => "it is no number of bytes",
         "type" => "only links of type veth have two nodes as their ends",
         _ => "a document has no equivalent",
     }
@@ -168,10 +168,15 @@ fn read_link(draft: &mut Draft, link: &Yaml) {
         .iter()
         .map(end_of)
         .collect();
+    let mut of = DraftLink::default();
     for (key, value) in link.entries() {
         let is_read = match key.as_str() {
             "endpoints" => true,
             "type" => value.text() == Some("veth"),
+            "mtu" => {
+                of.mtu = value.text().and_then(|text| text.parse().ok());
+                of.mtu.is_some()
+            }
             _ => false,
         };
         if !is_read {
@@ -199,7 +204,7 @@ fn read_link(draft: &mut Draft, link: &Yaml) {
             interface: second.as_deref(),
         },
     ];
-    draft.link(ends, DraftLink::default(), line);
+    draft.link(ends, of, line);
 }
 
 /// Parses the end of a link: `NODE:INTERFACE`, or a mapping with `node` and `interface`.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_time::Duration;
 use carina_vnet::document::{
-    Carrier, Document, End, Header, Kind, Link, LinkImpairment, Node, OnInsufficient, Rate, Share,
-    Span, is_interface, is_name, is_of_kernel, limits,
+    Carrier, Document, End, Header, InterfaceAddress, Kind, Link, LinkImpairment, Node,
+    OnInsufficient, Rate, Share, Span, is_interface, is_name, is_of_kernel, limits,
 };
 
 use super::{Imported, Source};
@@ -50,6 +50,8 @@ pub(super) struct DraftLink {
     pub rate: Option<Rate>,
     pub carrier: Carrier,
     pub impairment: LinkImpairment,
+    pub addresses: Option<[InterfaceAddress; 2]>,
+    pub mtu: Option<u16>,
 }
 
 impl Draft {
@@ -169,6 +171,8 @@ impl Draft {
         });
         let mut made = Link {
             carrier: link.carrier,
+            addresses: link.addresses,
+            mtu: link.mtu,
             ..Link::new(ends, rate)
         };
         made.set_impairment(&link.impairment);
@@ -177,6 +181,12 @@ impl Draft {
             let what = format!("the impairment of the link {one} -- {other}");
             self.note(line, what, fault.to_string());
             made.set_impairment(&LinkImpairment::default());
+        }
+        if let Err(fault) = made.check_addresses() {
+            let [one, other] = made.ends.each_ref().map(|end| beginning(&end.node));
+            let what = format!("addresses and MTU of the link {one} -- {other}");
+            self.note(line, what, fault.to_string());
+            (made.addresses, made.mtu) = (None, None);
         }
         self.links.push(made);
     }
@@ -205,6 +215,7 @@ impl Draft {
                 self.node(&hub, line).kind = Some(Kind::Namespace);
                 let link = DraftLink {
                     impairment: link.impairment.at_end(0),
+                    addresses: None,
                     ..link
                 };
                 for end in all {
@@ -265,20 +276,21 @@ impl Draft {
         for end in self.links.iter_mut().flat_map(|link| &mut link.ends) {
             end.node = named(&end.node);
         }
-        let nodes = self.nodes.into_iter();
+        let nodes = std::mem::take(&mut self.nodes).into_iter();
         let node = nodes.map(|(original, node)| (named(&original), node.node));
-        let document = Document {
+        let mut document = Document {
             vnet: Header {
-                name: self.name,
+                name: self.name.clone(),
                 lease: None,
                 on_insufficient: OnInsufficient::Reject,
             },
             defaults: Node::default(),
             node: node.collect(),
-            link: self.links,
+            link: std::mem::take(&mut self.links),
             access: BTreeMap::new(),
             test: Vec::new(),
         };
+        resolve_overlaps(&mut document, &mut self.notes, &self.file);
         document.check().map_err(|error| ImportError::Document {
             file: self.file,
             reason: error.to_string(),
@@ -287,6 +299,31 @@ impl Draft {
             document,
             notes: self.notes,
         })
+    }
+}
+
+/// Removes addresses that overlap others.
+fn resolve_overlaps(document: &mut Document, notes: &mut Vec<Note>, file: &str) {
+    for _ in 0..OVERLAP_ROUNDS {
+        let faults = document.check_prefixes();
+        if faults.is_empty() {
+            return;
+        }
+        for (number, fault) in faults {
+            let link = &mut document.link[number];
+            if link.addresses.take().is_some() && notes.len() < NOTES_MAX {
+                let [one, other] = &link.ends;
+                notes.push(Note {
+                    file: file.to_owned(),
+                    line: 0,
+                    what: format!("the addresses of the link {one} -- {other}"),
+                    why: fault.to_string(),
+                });
+            }
+        }
+    }
+    for link in &mut document.link {
+        link.addresses = None;
     }
 }
 
@@ -336,5 +373,7 @@ pub(super) fn beginning(text: &str) -> String {
 }
 
 const NOTES_MAX: usize = 1000;
+/// How often addresses that overlap are removed one by one, before all are.
+const OVERLAP_ROUNDS: usize = 8;
 /// Name of the node for all nodes beyond the limit. No file can name a node like this.
 const OVERFULL: &str = "\n";

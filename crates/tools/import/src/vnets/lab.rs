@@ -53,9 +53,11 @@ pub(super) fn read(source: Source<'_>, checks: &dyn NodeChecks) -> Result<Import
             let what = format!("the impairment of {} at its other ends", link.name);
             draft.note(0, what, "all ends get that of the first");
         }
+        let mtu = link.mtu.and_then(|mtu| u16::try_from(mtu).ok());
         let side = |side: usize| impaired.get(side).copied().flatten();
         let of = DraftLink {
             rate,
+            mtu,
             impairment: LinkImpairment {
                 there: side(0),
                 back: side(1),

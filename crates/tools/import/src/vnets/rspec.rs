@@ -2,9 +2,10 @@
 //! interfaces and have properties (GENI, *RSpec 3 schema*, `request.xsd`).
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
 use carina_vnet::document::xml_tree::Element;
-use carina_vnet::document::{Carrier, Kind, Rate, limits};
+use carina_vnet::document::{Carrier, InterfaceAddress, Kind, Rate, limits};
 
 use super::draft::{Draft, DraftEnd, DraftLink, beginning, milliseconds, share};
 use super::graphml::{parse, wrong};
@@ -32,8 +33,8 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     draft.finish()
 }
 
-/// The node of each interface, by the id of the interface.
-type Interfaces = BTreeMap<String, String>;
+/// The node and the IPv4 address of each interface, by the id of the interface.
+type Interfaces = BTreeMap<String, (String, Option<InterfaceAddress>)>;
 
 fn read_node(draft: &mut Draft, node: &Element, interfaces: &mut Interfaces) {
     let line = node.line;
@@ -52,16 +53,17 @@ fn read_node(draft: &mut Draft, node: &Element, interfaces: &mut Interfaces) {
     for child in &node.children {
         match child.local_name() {
             "interface" => {
-                if let Some(id) = child.text("client_id") {
-                    interfaces.insert(id.to_owned(), name.to_owned());
+                let mut address = None;
+                for ip in child.children.iter().filter(|it| it.local_name() == "ip") {
+                    let read = address_of(ip).filter(|_| address.is_none());
+                    if read.is_none() {
+                        let what = format!("an address of {}", beginning(name));
+                        draft.note(child.line, what, "one IPv4 address with a netmask is read");
+                    }
+                    address = address.or(read);
                 }
-                for _ in child.children.iter().filter(|it| it.local_name() == "ip") {
-                    let what = format!("an address of {}", beginning(name));
-                    draft.note(
-                        child.line,
-                        what,
-                        "addresses are made of the numbers of links",
-                    );
+                if let Some(id) = child.text("client_id") {
+                    interfaces.insert(id.to_owned(), (name.to_owned(), address));
                 }
             }
             "location" => match child.text("country").filter(|it| !it.trim().is_empty()) {
@@ -80,6 +82,15 @@ fn read_node(draft: &mut Draft, node: &Element, interfaces: &mut Interfaces) {
             }
         }
     }
+}
+
+/// The address of an `<ip address="…" netmask="…"/>`; `None` without a valid netmask.
+fn address_of(ip: &Element) -> Option<InterfaceAddress> {
+    let address = ip.text("address")?.trim().parse().ok()?;
+    let mask: Ipv4Addr = ip.text("netmask")?.trim().parse().ok()?;
+    let bits = mask.to_bits().leading_ones();
+    let is_mask = bits + mask.to_bits().trailing_zeros() >= 32;
+    InterfaceAddress::new(address, bits as u8).filter(|_| is_mask)
 }
 
 /// Reads kind and size of a node: `<sliver_type name="…">`, which may contain `<emulab:xen
@@ -137,7 +148,7 @@ fn read_link(draft: &mut Draft, link: &Element, interfaces: &Interfaces) {
             "interface_ref" => {
                 let id = child.text("client_id").unwrap_or_default();
                 match interfaces.get(id) {
-                    Some(node) => ends.push(node.as_str()),
+                    Some((node, address)) => ends.push((node.as_str(), *address)),
                     None => {
                         let what =
                             format!("the interface {:?} of {}", beginning(id), beginning(name));
@@ -163,9 +174,20 @@ fn read_link(draft: &mut Draft, link: &Element, interfaces: &Interfaces) {
             }
         }
     }
+    of.addresses = match ends[..] {
+        [(_, Some(one)), (_, Some(other))] => Some([one, other]),
+        [(_, None), (_, None)] => None,
+        _ => {
+            if ends.iter().any(|(_, address)| address.is_some()) {
+                let what = format!("addresses of {}", beginning(name));
+                draft.note(link.line, what, "a link has addresses at both of two ends");
+            }
+            None
+        }
+    };
     let ends: Vec<DraftEnd<'_>> = ends
         .into_iter()
-        .map(|node| DraftEnd {
+        .map(|(node, _)| DraftEnd {
             node,
             interface: None,
         })

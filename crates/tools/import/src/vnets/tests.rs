@@ -92,13 +92,21 @@ topology:
         - node: pc_1
           interface: eth2
       mtu: 1400
+    - endpoints: [srl1:e1-4, pc_1:eth3]
+      mtu: 9500
 ";
     let it = imported(Format::Containerlab, "srl02.clab.yml", text);
     assert_eq!(it.document.vnet.name, "srl02");
     assert_eq!(
         links(&it),
-        ["srl1:e1-1 pc-1:eth1 100Mbps", "srl1:e1-3 pc-1:eth2 100Mbps"]
+        [
+            "srl1:e1-1 pc-1:eth1 100Mbps",
+            "srl1:e1-3 pc-1:eth2 100Mbps",
+            "srl1:e1-4 pc-1:eth3 100Mbps",
+        ]
     );
+    let mtus = it.document.link.iter().map(|link| link.mtu);
+    assert_eq!(mtus.collect::<Vec<_>>(), [None, Some(1400), None]);
     let notes = notes(&it).join("\n");
     for what in [
         "2 prefix",
@@ -107,7 +115,7 @@ topology:
         "image of pc_1",
         "the name \"pc_1\"",
         "15 a link to \"host\"",
-        "mtu of a link",
+        "addresses and MTU of the link srl1 -- pc_1",
     ] {
         assert!(notes.contains(what), "{what}: {notes}");
     }
@@ -293,6 +301,37 @@ fn gml_nodes_are_called_by_their_labels() {
     }
     let deep = "a [ ".repeat(50);
     assert!(refusal(Format::Gml, &deep).contains("deeper than 32"));
+}
+
+#[test]
+fn links_of_rspec_have_their_addresses_unless_they_overlap() {
+    let link = |number: u32, first: &str, second: &str| {
+        format!(
+            "<node client_id=\"a{number}\"><interface client_id=\"a{number}:0\">\
+             <ip address=\"{first}\" netmask=\"255.255.255.0\"/></interface></node>\
+             <node client_id=\"b{number}\"><interface client_id=\"b{number}:0\">\
+             <ip address=\"{second}\" netmask=\"255.255.255.0\"/></interface></node>\
+             <link client_id=\"l{number}\"><interface_ref client_id=\"a{number}:0\"/>\
+             <interface_ref client_id=\"b{number}:0\"/></link>"
+        )
+    };
+    let text = format!(
+        "<rspec>{}{}{}</rspec>",
+        link(0, "10.10.1.1", "10.10.1.2"),
+        link(1, "10.10.1.3", "10.10.1.4"),
+        link(2, "10.10.2.1", "10.10.3.1"),
+    );
+    let it = imported(Format::Rspec, "x.rspec", &text);
+    let addresses = it.document.link.iter().map(|link| link.addresses);
+    let first = ["10.10.1.1/24", "10.10.1.2/24"].map(|it| it.parse().unwrap());
+    assert_eq!(addresses.collect::<Vec<_>>(), [Some(first), None, None]);
+    let notes = notes(&it).join("\n");
+    for what in [
+        "addresses and MTU of the link a2 -- b2",
+        "the addresses of the link a1 -- b1",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{address, end};
+use super::{address, address6, end};
 use carina_vnet::report::{LinkReport, NodeReport, VnetReport};
 
 pub(super) fn write(report: &VnetReport) -> String {
@@ -22,10 +22,13 @@ pub(super) fn write(report: &VnetReport) -> String {
 
 fn node(node: &NodeReport) -> Value {
     let points = node.interfaces.iter().map(|interface| {
+        let addresses: Vec<&str> = std::iter::once(address(interface))
+            .chain(address6(interface))
+            .collect();
         json!({
             "tp-id": interface.name,
             "ietf-l3-unicast-topology:l3-termination-point-attributes": {
-                "ip-address": [address(interface)],
+                "ip-address": addresses,
             },
         })
     });

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
-use super::address;
+use super::{address, address6};
 use carina_vnet::impairment::Impairment;
 use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, VnetReport};
 
@@ -34,12 +34,16 @@ fn write_node(text: &mut String, report: &VnetReport, node: &NodeReport) {
         let _ = writeln!(
             text,
             "    <interface client_id=\"{name}:{}\" mac_address=\"{}\">\n      <ip address=\"{}\" \
-             netmask=\"{}\" type=\"ipv4\"/>\n    </interface>",
+             netmask=\"{}\" type=\"ipv4\"/>",
             interface.name,
             interface.mac,
             address(interface),
             netmask(interface)
         );
+        if let Some(address) = address6(interface) {
+            let _ = writeln!(text, "      <ip address=\"{address}\" type=\"ipv6\"/>");
+        }
+        text.push_str("    </interface>\n");
     }
     text.push_str("  </node>\n");
 }

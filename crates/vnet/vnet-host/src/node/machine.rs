@@ -364,6 +364,36 @@ pub(super) fn configuration(part: &NodePart) -> String {
     for (via, prefixes) in ways {
         let _ = writeln!(script, "carina_via {via}{prefixes}");
     }
+    script.push_str(&configuration6(part));
+    script
+}
+
+/// The lines of [`configuration`] for IPv6, which a shell in the guest executes up to the first
+/// that fails.
+fn configuration6(part: &NodePart) -> String {
+    let mut script = String::new();
+    if !part.has_ipv6() {
+        return script;
+    }
+    let _ = writeln!(
+        script,
+        "set -e\necho 1 >/proc/sys/net/ipv6/conf/all/forwarding"
+    );
+    for interface in &part.interfaces {
+        let name = &interface.name;
+        let _ = writeln!(script, "ip -6 address flush dev {name} scope global");
+        if let Some(address) = interface.address6 {
+            // The other end is known: detection of duplicates would only delay the first packets.
+            let _ = writeln!(
+                script,
+                "echo 0 >/proc/sys/net/ipv6/conf/{name}/accept_dad\n\
+                 ip -6 address add {address} dev {name}"
+            );
+        }
+    }
+    for route in &part.routes6 {
+        let _ = writeln!(script, "ip -6 route replace {} via {}", route.to, route.via);
+    }
     script
 }
 
@@ -392,6 +422,11 @@ mod tests {
             let line = format!("carina_link {mac} eth{number} {address} 1480");
             assert_eq!(lines[number], line);
         }
+        let mut part6 = part.clone();
+        part6.nodes[0].interfaces[0].address6 = "2001:db8::1/64".parse().ok();
+        let script = configuration(&part6.nodes[0]);
+        let line = "ip -6 address add 2001:db8::1/64 dev eth0";
+        assert!(script.lines().any(|it| it == line), "{script}");
         let script = configuration(part.node("a").unwrap());
         let command = "carina_via 10.0.0.2 10.0.0.4/30";
         assert_eq!(script.lines().last(), Some(command));

@@ -70,13 +70,35 @@ impl NamespaceNode {
     /// Configures the interfaces and routes of the namespace, replacing existing ones.
     pub(super) fn configure(&self, part: &NodePart) -> Result<()> {
         let mut lines = vec!["route flush proto static".to_owned()];
+        if part.has_ipv6() {
+            namespace::within(&self.namespace, || {
+                namespace::set("ipv6/conf/all/forwarding", "1")
+            })?;
+            let flush = [
+                "-n",
+                &self.namespace,
+                "-6",
+                "route",
+                "flush",
+                "proto",
+                "static",
+            ];
+            NamespaceAccess::of_root().ip(&flush)?;
+        }
         for interface in &part.interfaces {
             let (name, mac, mtu) = (&interface.name, interface.mac, interface.mtu);
             let address = interface.address;
             lines.push(format!("link set dev {name} address {mac} mtu {mtu} up"));
             lines.push(format!("address replace {address} dev {name}"));
+            let address6 = interface.address6.iter();
+            // The other end is known: detection of duplicates would only delay the first packets.
+            lines.extend(address6.map(|it| format!("address replace {it} dev {name} nodad")));
         }
         for route in &part.routes {
+            let (to, via) = (route.to, route.via);
+            lines.push(format!("route replace {to} via {via} proto static"));
+        }
+        for route in &part.routes6 {
             let (to, via) = (route.to, route.via);
             lines.push(format!("route replace {to} via {via} proto static"));
         }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use carina_vnet::document::{Document, Kind};
-use carina_vnet::host_part::{Far, LinkPart, NodePart};
+use carina_vnet::host_part::{Far, InterfacePart, LinkPart, NodePart};
 
 use super::{Action, PlannedStep, step};
 
@@ -61,6 +61,13 @@ pub(super) fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
                     before.address,
                     interface.address,
                 ));
+                let words =
+                    |it: &InterfacePart| it.address6.map_or("none".to_owned(), |it| it.to_string());
+                changes.extend(change(
+                    &format!("IPv6 address of {name}"),
+                    words(before),
+                    words(interface),
+                ));
                 changes.extend(change(&format!("MTU of {name}"), before.mtu, interface.mtu));
             }
         }
@@ -70,7 +77,10 @@ pub(super) fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
     changes.extend(lost.map(|it| format!("loses {}", it.name)));
     let new_routes = new.routes.iter().filter(|it| !old.routes.contains(it));
     let old_routes = old.routes.iter().filter(|it| !new.routes.contains(it));
-    match (new_routes.count(), old_routes.count()) {
+    let new_routes6 = new.routes6.iter().filter(|it| !old.routes6.contains(it));
+    let old_routes6 = old.routes6.iter().filter(|it| !new.routes6.contains(it));
+    let new_routes = new_routes.count() + new_routes6.count();
+    match (new_routes, old_routes.count() + old_routes6.count()) {
         (0, 0) => {}
         (1, 0) => changes.push("a route more".to_owned()),
         (more, 0) => changes.push(format!("{more} routes more")),

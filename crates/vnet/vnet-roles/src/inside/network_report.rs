@@ -54,6 +54,7 @@ pub fn whole(vnet: VnetId, document: &Document, layout: &Layout) -> HostPart {
     let nodes = resolved(&document).map(|(name, node)| NodePart {
         interfaces: layout.interfaces(vnet, name),
         routes: routes.remove(name).unwrap_or_default(),
+        routes6: Vec::new(),
         name: name.to_owned(),
         kind: node.kind,
         image: node.image,

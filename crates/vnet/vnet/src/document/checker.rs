@@ -27,6 +27,7 @@ pub(super) fn findings(document: &Document, lines: &Lines) -> Vec<Finding> {
         checker.node(&Place::Defaults, &document.defaults);
         checker.nodes();
         checker.links();
+        checker.prefixes();
         checker.access();
         checker.tests();
     }
@@ -115,8 +116,10 @@ impl Checker<'_> {
         let mut taken: BTreeMap<&End, usize> = BTreeMap::new();
         for (number, link) in self.document.link.iter().enumerate() {
             let place = Place::Link(number);
-            if let Err(fault) = link.check_impairment() {
-                self.find(&place, fault);
+            for checked in [link.check_impairment(), link.check_addresses()] {
+                if let Err(fault) = checked {
+                    self.find(&place, fault);
+                }
             }
             let [one, other] = &link.ends;
             if one.node == other.node {
@@ -138,6 +141,12 @@ impl Checker<'_> {
                     self.find(&place, Fault::InterfaceTaken { end, other });
                 }
             }
+        }
+    }
+
+    fn prefixes(&mut self) {
+        for (number, fault) in self.document.check_prefixes() {
+            self.find(&Place::Link(number), fault);
         }
     }
 

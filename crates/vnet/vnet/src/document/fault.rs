@@ -142,6 +142,33 @@ pub enum Fault {
         /// Number of the other link, from 1.
         other: usize,
     },
+    /// No interface can have this address.
+    #[error(
+        "{0} is no address of an interface: give a unicast address that is not the first or the \
+         last of its prefix"
+    )]
+    NoHostAddress(String),
+    /// The addresses of a link are not two addresses of one prefix.
+    #[error("addresses {} and {}: must be two of one prefix, such as 10.1.2.1/24 and 10.1.2.2/24",
+        .0[0], .0[1])]
+    NotOnePrefix([String; 2]),
+    /// A link with IPv6 addresses has a carrier that carries IPv4 only.
+    #[error("addresses6 needs another carrier than ipip, which carries IPv4 only: as = \"gre\"")]
+    NoIpv6,
+    /// The prefix of a link overlaps that of another link.
+    #[error("its addresses are in a prefix that overlaps that of link {0}")]
+    PrefixTaken(usize),
+    /// The prefix of a link overlaps a range from which other addresses are taken.
+    #[error(
+        "its addresses are in a prefix that overlaps {range}, from which {of} get their addresses; \
+         choose another prefix"
+    )]
+    PrefixOfLayout {
+        /// The range from which addresses are taken.
+        range: String,
+        /// What gets addresses from the range, in the plural.
+        of: &'static str,
+    },
     /// A link has an impossible impairment.
     #[error("{0}")]
     Impairment(ImpairmentError),

@@ -22,6 +22,11 @@ pub const TEXT_VALUE_MAX: usize = 256;
 pub const LIST_MAX: usize = 256;
 /// Longest delay of a link, so that probes pass it in time.
 pub const DELAY_MAX: Span = Span::SECONDS_10;
+/// Range of a link's MTU. Every IPv4 link carries packets of 68 bytes (RFC 791, section 3.2); the
+/// upper bound is what frames of the engine hold.
+pub const MTU: std::ops::RangeInclusive<u16> = 68..=9000;
+/// Least MTU of a link with IPv6. (RFC 8200, section 5)
+pub const MTU6_MIN: u16 = 1280;
 /// Largest number of processors of a node.
 pub const CPUS_MAX: u32 = 256;
 /// Range of a node's memory, MiB. A kernel does not boot with less; the upper bound is 1 TiB.

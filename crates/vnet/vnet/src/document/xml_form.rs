@@ -2,7 +2,8 @@
 //! an attribute with words separated by spaces.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
+use std::str::FromStr;
 
 use quick_xml::escape::escape;
 use serde_json::Value;
@@ -139,6 +140,9 @@ const LINK: &[&str] = &[
     "delay-max",
     "loss-max",
     "as",
+    "addresses",
+    "addresses6",
+    "mtu",
     "delay",
     "jitter",
     "loss",
@@ -168,6 +172,9 @@ fn link(part: &Element) -> Result<Link, DocumentError> {
         delay_max: part.read("delay-max")?,
         loss_max: part.read("loss-max")?,
         carrier: part.word("as")?.unwrap_or_default(),
+        addresses: read_pair(part, "addresses")?,
+        addresses6: read_pair(part, "addresses6")?,
+        mtu: part.read("mtu")?,
         delay: part.read("delay")?,
         jitter: part.read("jitter")?,
         loss: part.read("loss")?,
@@ -195,12 +202,26 @@ fn pair(part: &Element, key: &str) -> Result<Option<[String; 2]>, DocumentError>
     let words = <[String; 2]>::try_from(part.words(key));
     let pair = words.map_err(|words| {
         let message = format!(
-            "{key} names {} nodes; must be two: {key}=\"r1 r2\"",
+            "{key} has {} words; must be two with a space between, one for each end",
             words.len()
         );
         wrong(part.line, message)
     })?;
     Ok(Some(pair))
+}
+
+/// Parses an optional attribute that has a value for each end of a link.
+fn read_pair<T: FromStr<Err: Display>>(
+    part: &Element,
+    key: &str,
+) -> Result<Option<[T; 2]>, DocumentError> {
+    let read = |text: &str| {
+        let value = text.parse();
+        value.map_err(|error: T::Err| wrong(part.line, format!("{key}: {error}")))
+    };
+    let pair = pair(part, key)?;
+    let values = pair.map(|[one, other]| Ok([read(&one)?, read(&other)?]));
+    values.transpose()
 }
 
 pub(super) fn write(document: &Document) -> String {

@@ -6,7 +6,7 @@ use super::{
     ACCESS_MTU_MAX, EndPart, Far, HostPart, InterfacePart, LinkPart, MTU_MIN, NodePart, Users,
 };
 use crate::document::limits::{
-    CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, NAME_MAX, NICS_MAX, NODES_MAX,
+    CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, MTU, NAME_MAX, NICS_MAX, NODES_MAX,
     OTHERS_MAX, TEXT_VALUE_MAX,
 };
 use crate::document::{ImpairmentError, is_interface, is_name, is_of_kernel};
@@ -138,7 +138,6 @@ pub enum PartError {
 
 /// Links of a part at most: the links, access points and cards of a whole network.
 const PART_LINKS_MAX: usize = LINKS_MAX + OTHERS_MAX + NODES_MAX * NICS_MAX as usize;
-const MTU_MAX: u64 = 9000;
 
 impl HostPart {
     /// Checks that names and sizes are valid, and that links and interfaces match.
@@ -237,9 +236,11 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
     if let Some(founder) = &node.founder {
         name("node", founder)?;
     }
-    let (what, count, max) = ("routes of a node", node.routes.len(), PART_LINKS_MAX);
-    if count > max {
-        return Err(PartError::TooMany { what, count, max });
+    for count in [node.routes.len(), node.routes6.len()] {
+        let (what, max) = ("routes of a node", PART_LINKS_MAX);
+        if count > max {
+            return Err(PartError::TooMany { what, count, max });
+        }
     }
     for interface in &node.interfaces {
         if !is_interface(&interface.name) || is_of_kernel(&interface.name) {
@@ -252,7 +253,7 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
             node,
             "mtu",
             u64::from(interface.mtu),
-            (MTU_MIN.into(), MTU_MAX),
+            ((*MTU.start()).into(), (*MTU.end()).into()),
         )?;
         let end = EndPart {
             node: node.name.clone(),

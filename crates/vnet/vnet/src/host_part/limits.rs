@@ -230,6 +230,7 @@ mod tests {
             boot: Boot::Clone,
             interfaces: vec![],
             routes: vec![],
+            routes6: vec![],
             founder: None,
         }
     }

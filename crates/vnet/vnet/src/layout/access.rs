@@ -37,6 +37,7 @@ impl LaidAccess {
             mac: mac_of(vnet, number, 0),
             address,
             peer,
+            address6: None,
             mtu: MTU,
             link: number,
         }

@@ -34,6 +34,7 @@ impl LaidNic {
             mac: mac_of(vnet, number, 0),
             address,
             peer,
+            address6: None,
             mtu: super::MTU,
             link: number,
         }

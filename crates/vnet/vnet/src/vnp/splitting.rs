@@ -173,7 +173,7 @@ impl Split<'_> {
         };
         let named = self.nodes.iter().map(|(name, _)| name.as_str());
         let places: BTreeMap<&str, HostId> = named.zip(embedding.hosts.iter().copied()).collect();
-        let mut routes = self.layout.routes();
+        let (mut routes, mut routes6) = (self.layout.routes(), self.layout.routes6());
         let mut founders = founders(self.document, self.layout);
         for ((name, node), host) in self.nodes.iter().zip(&embedding.hosts) {
             let pip = self.view.pip(*host);
@@ -187,6 +187,7 @@ impl Split<'_> {
             part.nodes.push(PartNode {
                 node: NodePart {
                     founder: founders.remove(name),
+                    routes6: routes6.remove(name).unwrap_or_default(),
                     ..self.node_part(name, node, routes.remove(name).unwrap_or_default())
                 },
                 location: node.location.clone(),
@@ -227,6 +228,7 @@ impl Split<'_> {
             boot: node.boot,
             interfaces: self.layout.interfaces(self.vnet, name),
             routes,
+            routes6: Vec::new(),
             founder: None,
         }
     }
