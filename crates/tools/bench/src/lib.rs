@@ -16,6 +16,7 @@
 //! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
 //! | [`forward`] | flows over virtual links, beside bridges and tunnels of the kernel |
 //! | [`rates`] | one TCP stream over links with a rate, beside the token bucket of the kernel |
+//! | [`wrap`] | unmodified programs over flows, beside TCP and relays |
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
 //!
@@ -81,6 +82,8 @@ mod testpmd;
 #[cfg(feature = "all")]
 pub mod vhost;
 pub mod vm_and_host;
+#[cfg(feature = "all")]
+pub mod wrap;
 
 pub use error::{Error, Result};
 pub use failures::FAILURES_MAX;

@@ -13,6 +13,7 @@ use carina_bench::paper::{self, Case, PaperOptions, PaperResults, Request, table
 use carina_bench::restart::{self, RestartOptions};
 use carina_bench::vhost;
 use carina_bench::vm_and_host;
+use carina_bench::wrap;
 use carina_measure::results::{OURS, Results};
 use clap::Subcommand;
 
@@ -106,6 +107,15 @@ pub(crate) enum BenchCommand {
     #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
         carina bench flows --flows 1000 --askers 1 --runs 5")]
     Flows(FlowsArgs),
+    /// Measure unmodified programs whose TCP connections are flows; for comparison: TCP over the
+    /// loopback interface, `carina expose` with `connect`, `carina proxy`, socat and ssh -L
+    #[command(
+        after_help = "Examples:\n  carina bench wrap --json > wrap.json\n  carina bench wrap \
+        --cases round-trips --sizes 64 --runs 9\n\nCases: bulk, round-trips; without --sizes, \
+        messages have 64 and 65536 bytes. The programs are in Python (/usr/bin/python3). socat \
+        and ssh are measured where they are installed."
+    )]
+    Wrap(CaseArgs),
     /// Server of `carina bench flows`: register a name, and accept and hold all flows to it
     #[command(hide = true)]
     FlowsHolder {
@@ -171,6 +181,7 @@ pub(crate) fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             all_measured(&results)
         }
         BenchCommand::Guest(args) => guest_of(shared, args),
+        BenchCommand::Wrap(args) => wrap_of(shared, args),
         BenchCommand::Drivers(args) => drivers_of(shared, args),
         BenchCommand::Restart(args) => restart_of(shared, &args),
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
@@ -210,6 +221,15 @@ fn lwaftr_of(shared: &Shared, args: CaseArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let results = lwaftr::run(&options)?;
     show(shared, &results, &lwaftr::TABLES, &lwaftr::SYSTEMS)?;
+    all_measured(&results)
+}
+
+fn wrap_of(shared: &Shared, args: CaseArgs) -> Outcome {
+    let cases = chosen("case", &wrap::CASES, |case| case.name, &args.cases)?;
+    let options = args.options("wrap", cases, &wrap::SIZES, &wrap::SIZES_POSSIBLE)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = wrap::run(&options)?;
+    show(shared, &results, &wrap::TABLES, &wrap::SYSTEMS)?;
     all_measured(&results)
 }
 
