@@ -6,7 +6,9 @@ use std::os::fd::AsRawFd;
 
 use carina_wrap::calls::{AcceptFlags, Call, is_connected, local_address, remote_address};
 use carina_wrap::mark::Mark;
-use libc::{c_int, c_void, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    c_int, c_uint, c_void, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
+};
 use rustix::io::Errno;
 
 use crate::address;
@@ -186,7 +188,26 @@ fn name_of(
     Some(name(socket, mark))
 }
 
-/// `sendto(2)`: a connected stream ignores the address; `MSG_FASTOPEN` connects first.
+/// Prepares a socket for data that the program sends to an address; see
+/// [`send_to`](carina_wrap::calls::Wrap::send_to).
+///
+/// # Safety
+/// As of [`address::read`].
+unsafe fn sent_to(
+    socket: c_int,
+    to: *const sockaddr,
+    length: socklen_t,
+) -> Result<Call<()>, Errno> {
+    // SAFETY: the caller's promise, and the descriptor is used during this call only.
+    let (parsed, descriptor) = unsafe { (address::read(to, length), borrowed(socket)) };
+    match (wrap(), parsed, descriptor) {
+        (Some(wrap), Some(to), Some(socket)) => wrap.send_to(&ThisProcess, socket, to),
+        _ => Ok(Call::Kernel),
+    }
+}
+
+/// `sendto(2)`: a connected stream ignores the address; `MSG_FASTOPEN` connects first. A datagram
+/// to an address that a rule makes a flow connects its socket.
 ///
 /// # Safety
 /// As of `sendto(2)`.
@@ -200,6 +221,12 @@ pub(crate) unsafe extern "C" fn sendto(
     length: socklen_t,
 ) -> ssize_t {
     let mut flags = flags;
+    // SAFETY: the caller's promise about the address.
+    let (to, length) = match unsafe { sent_to(socket, to, length) } {
+        Ok(Call::Kernel) => (to, length),
+        Ok(Call::Done(())) => (std::ptr::null(), 0),
+        Err(error) => return result(Err(error)) as ssize_t,
+    };
     // SAFETY: the caller's promise about the address.
     let connects = flags & libc::MSG_FASTOPEN != 0 && unsafe { opens(socket, to, length) };
     if connects {
@@ -245,6 +272,24 @@ pub(crate) unsafe extern "C" fn sendmsg(
     message: *const msghdr,
     flags: c_int,
 ) -> ssize_t {
+    let mut changed: msghdr;
+    let mut message = message;
+    // SAFETY: the caller's promise about the message, of which a copy is changed.
+    unsafe {
+        if !message.is_null() && !(*message).msg_name.is_null() {
+            let name = (*message).msg_name.cast::<sockaddr>();
+            match sent_to(socket, name, (*message).msg_namelen) {
+                Ok(Call::Kernel) => {}
+                Ok(Call::Done(())) => {
+                    changed = std::ptr::read(message);
+                    changed.msg_name = std::ptr::null_mut();
+                    changed.msg_namelen = 0;
+                    message = &raw const changed;
+                }
+                Err(error) => return result(Err(error)) as ssize_t,
+            }
+        }
+    }
     // SAFETY: the arguments are the caller's, and the kernel checks them.
     let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket, message, flags) as ssize_t };
     if sent >= 0 || message.is_null() || !is_connected_flow(socket) {
@@ -271,7 +316,70 @@ fn is_connected_flow(socket: c_int) -> bool {
         && unsafe { borrowed(socket) }.and_then(Mark::of).is_some()
 }
 
-/// `recvfrom(2)`: on a flow, which is a stream, it returns no address.
+/// `sendmmsg(2)`: as many times `sendmsg(2)`, if a message has an address.
+///
+/// # Safety
+/// As of `sendmmsg(2)`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sendmmsg(
+    socket: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller promises `count` messages; the kernel checks them again.
+    unsafe {
+        let has_address =
+            |at: usize| !messages.is_null() && !(*messages.add(at)).msg_hdr.msg_name.is_null();
+        if wrap().is_none() || !(0..count as usize).any(has_address) {
+            return libc::syscall(libc::SYS_sendmmsg, socket, messages, count, flags) as c_int;
+        }
+        for at in 0..count as usize {
+            let message = &mut *messages.add(at);
+            match sendmsg(socket, &raw const message.msg_hdr, flags) {
+                sent if sent >= 0 => message.msg_len = sent as c_uint,
+                _ if at > 0 => return at as c_int,
+                _ => return -1,
+            }
+        }
+    }
+    count as c_int
+}
+
+/// `recvmmsg(2)`: on a flow of datagrams, it waits for the first only.
+///
+/// # Safety
+/// As of `recvmmsg(2)`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn recvmmsg(
+    socket: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: the arguments are the caller's, and the kernel checks them.
+    unsafe {
+        if messages.is_null() || !is_ours(socket) {
+            let call = libc::SYS_recvmmsg;
+            return libc::syscall(call, socket, messages, count, flags, timeout) as c_int;
+        }
+        for at in 0..count as usize {
+            let message = &mut *messages.add(at);
+            let more = if at > 0 { libc::MSG_DONTWAIT } else { 0 };
+            let flags = flags & !libc::MSG_WAITFORONE | more;
+            match recvmsg(socket, &raw mut message.msg_hdr, flags) {
+                received if received >= 0 => message.msg_len = received as c_uint,
+                _ if at > 0 => return at as c_int,
+                _ => return -1,
+            }
+        }
+    }
+    count as c_int
+}
+
+/// `recvfrom(2)`: on a flow that is a stream, it returns no address; on one of datagrams, that of
+/// the remote end.
 ///
 /// # Safety
 /// As of `recvfrom(2)`.
@@ -284,6 +392,9 @@ pub(crate) unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     length: *mut socklen_t,
 ) -> ssize_t {
+    let wants_address = !from.is_null() && !length.is_null();
+    // SAFETY: the caller's promise.
+    let mut room = if wants_address { unsafe { *length } } else { 0 };
     // SAFETY: the arguments are the caller's, and the kernel checks them.
     let received = unsafe {
         libc::syscall(
@@ -296,11 +407,37 @@ pub(crate) unsafe extern "C" fn recvfrom(
             length,
         )
     };
-    if received >= 0 && !from.is_null() && !length.is_null() && is_ours(socket) {
-        // SAFETY: the kernel has just written through this pointer.
-        unsafe { *length = 0 };
+    if received >= 0 && wants_address {
+        // SAFETY: the kernel has just written through both pointers, with the same room.
+        unsafe {
+            if write_sender(socket, from, &mut room) {
+                *length = room;
+            }
+        }
     }
     received as ssize_t
+}
+
+/// Writes the address from which a message of a flow has come, and its length over the `room`: none
+/// on a stream. Returns false, and writes nothing, if the socket is the kernel's.
+///
+/// # Safety
+/// `from` points to `room` writable bytes.
+unsafe fn write_sender(socket: c_int, from: *mut sockaddr, room: &mut socklen_t) -> bool {
+    // SAFETY: used during this call only.
+    let descriptor = unsafe { borrowed(socket) }.filter(|_| wrap().is_some());
+    let Some((socket, mark)) = descriptor.and_then(|it| Some((it, Mark::of(it)?))) else {
+        return false;
+    };
+    let sender = mark
+        .has(Mark::DATAGRAMS)
+        .then(|| remote_address(socket, mark));
+    match sender.flatten() {
+        // SAFETY: the caller's promise.
+        Some(sender) => unsafe { address::write(sender, from, room) },
+        None => *room = 0,
+    }
+    true
 }
 
 /// `recv(2)`: on a registration it fails as on a TCP socket that listens, and removes no message.
@@ -363,7 +500,7 @@ pub(crate) unsafe extern "C" fn __recvfrom_chk(
     unsafe { recvfrom(socket, bytes, count, flags, from, length) }
 }
 
-/// `recvmsg(2)`: on a flow, which is a stream, it returns no address.
+/// `recvmsg(2)`: returns an address as `recvfrom` does.
 ///
 /// # Safety
 /// As of `recvmsg(2)`.
@@ -373,13 +510,17 @@ pub(crate) unsafe extern "C" fn recvmsg(
     message: *mut msghdr,
     flags: c_int,
 ) -> ssize_t {
+    // SAFETY: the caller's promise.
+    let room = (!message.is_null()).then(|| unsafe { (*message).msg_namelen });
     // SAFETY: the arguments are the caller's, and the kernel checks them.
     let received = unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, flags) };
-    if received >= 0 && !message.is_null() {
-        // SAFETY: the kernel has just written through this pointer.
+    if let Some(mut room) = room.filter(|_| received >= 0) {
+        // SAFETY: the kernel has just written through this pointer, and to the name with this room.
         let message = unsafe { &mut *message };
-        if !message.msg_name.is_null() && is_ours(socket) {
-            message.msg_namelen = 0;
+        let name = message.msg_name.cast::<sockaddr>();
+        // SAFETY: as above.
+        if !name.is_null() && unsafe { write_sender(socket, name, &mut room) } {
+            message.msg_namelen = room;
         }
     }
     received as ssize_t

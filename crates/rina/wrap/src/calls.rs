@@ -15,8 +15,12 @@
 //!                                                              the node, on which flows arrive
 //! ```
 //!
+//! A UDP socket becomes a flow of datagrams by `connect` in the same way.
+//!
 //! The new socket takes the descriptor number of the old one. From then on the kernel alone handles
 //! `read`, `write`, `poll`, `dup`, `fork` and descriptor passing.
+
+mod datagrams;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,7 +43,7 @@ use crate::rule::{Decision, Direction, Rule};
 use crate::settings::Settings;
 pub use crate::sockets::{AcceptFlags, Descriptors};
 use crate::sockets::{
-    events_now, fill, is_tcp, labelled_pair, set_flags, take_over, unbound_address,
+    events_now, fill, is_tcp, is_udp, labelled_pair, set_flags, take_over, unbound_address,
 };
 use crate::unix_name::{bind_label, label_of};
 
@@ -163,6 +167,7 @@ impl Wrap {
     ) -> Result<Call<()>, Errno> {
         match Mark::of(socket) {
             Some(mark) if mark.has(Mark::LISTENER) => {}
+            Some(mark) if mark.has(Mark::DATAGRAMS) => return Err(Errno::OPNOTSUPP),
             Some(_) => return Err(Errno::INVAL),
             None => {
                 // A socket without an address gets the wildcard address and a free port.
@@ -242,6 +247,9 @@ impl Wrap {
         address: SocketAddr,
     ) -> Result<Call<()>, Errno> {
         let mark = Mark::of(socket);
+        if mark.map_or_else(|| is_udp(socket), |mark| mark.has(Mark::DATAGRAMS)) {
+            return self.connect_datagrams(process, socket, mark, address);
+        }
         if let Some(mark) = mark.filter(|mark| !mark.has(Mark::LISTENER)) {
             return connect_again(socket, mark).map(Call::Done);
         }
@@ -274,8 +282,7 @@ impl Wrap {
             let deadline = Instant::now() + limit.unwrap_or(CONNECT_LIMIT);
             let allocation = Allocation::start(&self.settings.node, &request, theirs)?;
             if !allocation.finish(deadline)? {
-                let had_limit = limit.is_some();
-                return Err(if had_limit {
+                return Err(if limit.is_some() {
                     Errno::INPROGRESS
                 } else {
                     Errno::TIMEDOUT
@@ -314,8 +321,9 @@ impl Wrap {
     /// Whether a rule makes `connect` to this address allocate or refuse a flow.
     pub fn connects(&self, socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
         let decision = self.decide(Direction::Connect, address);
-        Mark::of(socket).is_none()
-            && is_tcp(socket)
+        let mark = Mark::of(socket);
+        let is_kernels = || mark.is_none() && (is_tcp(socket) || is_udp(socket));
+        (mark.is_some_and(|mark| mark.has(Mark::DATAGRAMS)) || is_kernels())
             && matches!(decision, Ok(Decision::Flow { .. } | Decision::Refuse))
     }
 

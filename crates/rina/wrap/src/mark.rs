@@ -15,6 +15,7 @@
 //! bit  5       REUSEPORT  the program has set SO_REUSEPORT
 //! bit  6       V6ONLY   the program has set IPV6_V6ONLY
 //! bit  7       UNTOLD   a signal kept the program from getting the result of `connect` or `bind`
+//! bit  8       DATAGRAMS  the flow is unreliable, and one message is one datagram
 //! ```
 
 use std::os::fd::BorrowedFd;
@@ -44,6 +45,8 @@ impl Mark {
     /// Bit: the `connect` or `bind` that made the socket succeeded, but a signal kept the program
     /// from getting the result.
     pub const UNTOLD: Mark = Mark(1 << 7);
+    /// Bit: the program made the socket for UDP; one message of the flow is one datagram.
+    pub const DATAGRAMS: Mark = Mark(1 << 8);
     /// A mark without any bit.
     pub const NONE: Mark = Mark(0);
 

@@ -41,6 +41,23 @@ pub(crate) struct AllocationRequest<'a> {
     pub detached: bool,
 }
 
+impl AllocationRequest<'_> {
+    fn message(&self, spec: FlowSpec, mode: Mode) -> Request {
+        Request::Allocate {
+            version: VERSION,
+            local: self.local.clone(),
+            remote: self.remote.clone(),
+            dif: self.dif.cloned(),
+            spec,
+            mode,
+            membarrier: false,
+            ring_bytes: None,
+            filler: self.filler,
+            detached: self.detached,
+        }
+    }
+}
+
 impl Allocation {
     /// Requests a flow and attaches the socket `end`, which becomes the flow's end at the node.
     /// Does not wait for the answer.
@@ -51,20 +68,38 @@ impl Allocation {
     ) -> Result<Allocation, Errno> {
         let connection = connection(None)?;
         connect_to_node(&connection, node)?;
-        let request = Request::Allocate {
-            version: VERSION,
-            local: request.local.clone(),
-            remote: request.remote.clone(),
-            dif: request.dif.cloned(),
-            spec: FlowSpec::reliable(),
-            mode: Mode::Stream,
-            membarrier: false,
-            ring_bytes: None,
-            filler: request.filler,
-            detached: request.detached,
-        };
+        let request = request.message(FlowSpec::reliable(), Mode::Stream);
         send(connection.as_fd(), &request, &[end.as_fd()])?;
         Ok(Allocation { connection })
+    }
+
+    /// Requests an unreliable flow, of which one message is one datagram.
+    pub(crate) fn start_datagrams(
+        node: &Path,
+        request: &AllocationRequest<'_>,
+    ) -> Result<Allocation, Errno> {
+        let connection = connection(None)?;
+        connect_to_node(&connection, node)?;
+        let request = request.message(FlowSpec::unreliable(), Mode::Socket);
+        send(connection.as_fd(), &request, &[])?;
+        Ok(Allocation { connection })
+    }
+
+    /// Waits for the answer until `deadline`, and returns the program's end of the flow.
+    ///
+    /// # Errors
+    /// As [`Allocation::finish`]; `ETIMEDOUT` if the node has not answered by then.
+    pub(crate) fn finish_datagrams(&self, deadline: Instant) -> Result<OwnedFd, Errno> {
+        if !wait_readable(self.connection.as_fd(), deadline)? {
+            return Err(Errno::TIMEDOUT);
+        }
+        match receive(self.connection.as_fd(), RecvFlags::DONTWAIT)? {
+            Some((Reply::Flow(_), Some(end))) => Ok(end),
+            Some((Reply::Flow(_), None)) => Err(Errno::MFILE),
+            Some((Reply::Error(refusal), _)) => Err(errno(&refusal.error)),
+            Some(_) => Err(Errno::PROTO),
+            None => Err(Errno::CONNABORTED),
+        }
     }
 
     /// Waits for the answer until `deadline`; returns false if the node has not answered by then.

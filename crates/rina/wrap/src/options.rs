@@ -16,7 +16,9 @@ pub fn value(socket: BorrowedFd<'_>, mark: Mark, level: i32, name: i32) -> Resul
         return Ok(i32::from(mark.has(bit)).to_ne_bytes().to_vec());
     }
     let number = match (level, name) {
+        (libc::SOL_SOCKET, libc::SO_TYPE) if mark.has(Mark::DATAGRAMS) => libc::SOCK_DGRAM,
         (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM,
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) if mark.has(Mark::DATAGRAMS) => libc::IPPROTO_UDP,
         (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
         (libc::SOL_SOCKET, libc::SO_DOMAIN) if mark.has(Mark::IPV6) => libc::AF_INET6,
         (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,

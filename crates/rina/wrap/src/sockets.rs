@@ -138,7 +138,9 @@ pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
 pub(crate) fn is_udp(socket: BorrowedFd<'_>) -> bool {
     let is_inet = sockopt::socket_domain(socket)
         .is_ok_and(|family| [AddressFamily::INET, AddressFamily::INET6].contains(&family));
-    is_inet && sockopt::socket_type(socket) == Ok(SocketType::DGRAM)
+    is_inet
+        && sockopt::socket_type(socket) == Ok(SocketType::DGRAM)
+        && sockopt::socket_protocol(socket) == Ok(Some(ipproto::UDP))
 }
 
 /// Returns the wildcard address with port 0 if the socket is a TCP socket without an address;

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | a flow or a registration, or a TCP socket that becomes one | it carries out the call |
 //! | an address for a TCP socket that stays in the kernel | it calls on its copy of the socket |
+//! | `connect` of a UDP socket | it connects its copy, or a flow takes the place |
 //! | a UDP socket to a name server, if a rule has names | its `resolver` takes the place |
 //! | anything else | it lets the kernel carry out the call, and reads no memory of the program |
 //!

@@ -38,4 +38,5 @@ mod vnet_stack;
 mod vnet_user;
 mod vnet_users_dif;
 mod wrap;
+mod wrap_datagrams;
 mod wrap_static;

@@ -13,7 +13,7 @@ use crate::commands::node::{CARINA, Node, both_in_one};
 use crate::commands::serving::{serve, web_server};
 
 /// Compiles a static program; `None`, with a note, where that is not possible.
-fn compiled(directory: &Path, name: &str, source: &str) -> Option<PathBuf> {
+pub(super) fn compiled(directory: &Path, name: &str, source: &str) -> Option<PathBuf> {
     let (file, program) = (directory.join(name), directory.join("program"));
     std::fs::write(&file, source).unwrap();
     let mut command = if name.ends_with(".go") {

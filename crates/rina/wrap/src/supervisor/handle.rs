@@ -140,26 +140,31 @@ impl Supervisor {
         Ok(carina_seccomp::connect(socket, &bytes).map(|()| 0).into())
     }
 
-    /// A UDP socket stays the kernel's, unless it asks a name server of the system and a rule has
-    /// names.
+    /// A UDP socket that a rule makes a flow, or one that asks a name server of the system while a
+    /// rule has names; any other is connected as it is.
     fn connect_udp(
         &self,
         caller: &Caller<'_>,
         call: &Notification,
         socket: BorrowedFd<'_>,
     ) -> Result<Answer, Errno> {
-        // Questions that are not for this resolver go out of the supervisor's network.
-        if !self.wrap.has_names() || caller.rights()?.network != self.own.network {
+        let rights = caller.rights()?;
+        // Flows, and questions that are not for this resolver, go out of the supervisor's network.
+        if rights.network != self.own.network {
             return Ok(Answer::Pass);
         }
         let bytes = caller.read_address(call.arguments[1], call.arguments[2])?;
-        let server = socket_address::decoded(&bytes).filter(|to| self.resolver.is_server(*to));
-        let Some(server) = server else {
-            // A program that changes the address now only loses names of its own.
-            return Ok(Answer::Pass);
-        };
-        let Ok(end) = self.resolver.connect(server) else {
-            return Ok(Answer::Pass);
+        let to = socket_address::decoded(&bytes);
+        if let Some(to) = to.filter(|to| self.wrap.connects(socket, *to)) {
+            self.check_identity(&rights, call)?;
+            if let Call::Done(()) = self.wrap.connect(caller, socket, to)? {
+                return Ok(DONE);
+            }
+        }
+        let is_server = |to: &SocketAddr| self.wrap.has_names() && self.resolver.is_server(*to);
+        let end = to.filter(is_server).map(|to| self.resolver.connect(to));
+        let Some(Ok(end)) = end else {
+            return Ok(carina_seccomp::connect(socket, &bytes).map(|()| 0).into());
         };
         let flags = rustix::fs::fcntl_getfl(socket)? & OFlags::NONBLOCK;
         rustix::fs::fcntl_setfl(&end, flags)?;
