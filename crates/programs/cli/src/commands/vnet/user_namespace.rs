@@ -16,10 +16,10 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use carina_namespaces::{Process, hold_namespaces};
+use carina_namespaces::{NamespaceAccess, Process, hold_namespaces};
 use carina_sys::lock_file;
 use carina_vm::Templates;
 use carina_vnet_host::Vnets;
@@ -114,17 +114,14 @@ pub(super) fn inherited_listener() -> Option<TcpListener> {
 /// Executes this program again in the namespaces that a process holds.
 fn start_again(shared: &Shared, process: &Process, listener: Option<TcpListener>) -> Outcome {
     let program = std::env::current_exe().attempt("finding this program")?;
-    let mut command = Command::new("nsenter");
+    let Some(program) = program.to_str() else {
+        return Err(failed(format!(
+            "the path of this program, {}, must be UTF-8",
+            program.display()
+        )));
+    };
+    let mut command = NamespaceAccess::held_by(process).command(program);
     command
-        .args([
-            "--preserve-credentials",
-            "--user",
-            "--mount",
-            "--net",
-            "--wd=.",
-        ])
-        .args(["--target", &process.pid.to_string(), "--"])
-        .arg(program)
         .args(std::env::args_os().skip(1))
         // There, this user is root, whose default directories are others.
         .env("CARINA_RUN", shared.run_dir().path())
