@@ -189,6 +189,8 @@ impl Link {
     /// time of the stream warms up.
     fn measure(&self, time: Duration, size: u64) -> Result<[(Metric, f64); 4]> {
         let echo = Echo::between(A, B, size)?;
+        // The first echo waits until the nodes know each other's MAC addresses.
+        echo.round_trips(ECHO_EVERY)?;
         let idle = echo.round_trips(time / 3)?;
         let (warm, mut full) = (time / 3, Vec::new());
         let sender = listener_and_sender()?;
