@@ -340,10 +340,16 @@ fn reports(shared: &Shared) -> Result<Vec<VnetReport>, Failure> {
 /// No agent can be started for existing networks.
 pub(super) fn client_with_agent(shared: &Shared) -> Result<Client, Failure> {
     let client = client(shared);
-    match client.list() {
-        Err(ClientError::Connect { source, .. }) if is_missing(&source) => {}
-        // The next request reports any other error.
-        _ => return Ok(client),
+    let deadline = Instant::now() + DYING;
+    loop {
+        match client.list() {
+            Err(ClientError::Connect { source, .. }) if is_missing(&source) => break,
+            // The socket of an agent that was killed accepts connections until all of its threads
+            // have ended.
+            Err(ClientError::Io { .. }) if Instant::now() < deadline => std::thread::sleep(LOOK),
+            // The next request reports any other error.
+            _ => return Ok(client),
+        }
     }
     let names = Vnets::of(&shared.run_dir()).names();
     let names = names.attempt("looking for networks without an agent")?;
@@ -477,6 +483,8 @@ pub(super) fn link_word(state: &LinkState) -> &'static str {
 
 /// How long an interrupted command waits for the agent.
 const HASTE: Duration = Duration::from_secs(1);
+/// How long an agent that was killed may take to end.
+const DYING: Duration = Duration::from_secs(5);
 /// How long an agent may take to adopt existing networks before the command continues.
 const TAKE_UP: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
