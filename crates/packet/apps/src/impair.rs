@@ -94,7 +94,7 @@ impl Damage {
     fn new(config: &ImpairConfig) -> Damage {
         Damage {
             share: config.corrupt,
-            // The decisions of loss and duplication are those of the seed itself.
+            // Loss and duplication start from the unchanged seed.
             random: SplitMix::new(config.seed ^ DAMAGE_SEED),
         }
     }
@@ -251,7 +251,7 @@ impl Impair {
 
 /// Most frames that may wait: a quarter of the default pool of a graph.
 const FRAMES_MAX: usize = 4096;
-/// Distinguishes the random numbers of damage from those of the other decisions.
+/// Changes the configured seed, so that damage has other random numbers than loss and duplication.
 const DAMAGE_SEED: u64 = 0x6461_6d61_6765;
 /// The longest delay: a minute, in µs.
 const DELAY_US_MAX: u64 = 60_000_000;

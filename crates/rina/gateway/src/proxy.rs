@@ -10,8 +10,8 @@
 //!
 //! - `socks` and `http` decode what clients send; they do no I/O.
 //! - `clients` has where clients come from: a listening socket, or a registration.
-//! - `routes` applies the rules of `carina wrap` to a destination, `door_rules` those of an
-//!   [`Internet`](crate::Internet).
+//! - `routes` applies the rules of `carina wrap` to a destination; `door_rules` applies the rules
+//!   of an [`Internet`](crate::Internet).
 //! - `session` is one connection of a client, from its first byte to its last.
 //!
 //! The proxy must answer its client before the first byte of the server. A node would move bytes

@@ -351,9 +351,10 @@ impl Wrap {
         }
         let table = self.settings.table();
         // Remote systems give names as they like: these must not fill the table.
-        let number = match host == self.settings.host {
-            true => table.number(host),
-            false => table.temporary_number(host),
+        let number = if host == self.settings.host {
+            table.number(host)
+        } else {
+            table.temporary_number(host)
         };
         match number {
             Ok(number) if is_six => SocketAddr::new(address_v6(number).into(), port),

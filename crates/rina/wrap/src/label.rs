@@ -82,9 +82,10 @@ mod tests {
 
     fn address() -> impl Strategy<Value = SocketAddr> {
         (any::<bool>(), any::<u128>(), any::<u16>()).prop_map(|(is_four, ip, port)| {
-            let ip = match is_four {
-                true => IpAddr::from(Ipv4Addr::from(ip as u32)),
-                false => IpAddr::from(Ipv6Addr::from(ip)),
+            let ip = if is_four {
+                IpAddr::from(Ipv4Addr::from(ip as u32))
+            } else {
+                IpAddr::from(Ipv6Addr::from(ip))
             };
             SocketAddr::new(ip, port)
         })

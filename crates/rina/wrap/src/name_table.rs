@@ -292,9 +292,10 @@ fn number_at(place: usize) -> u16 {
 /// A name of a host as the table has it: in lower case, without a dot at its end.
 fn canonical(host: &str) -> Result<String, NameTableError> {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
-    match is_host(&host) {
-        true => Ok(host),
-        false => Err(NameTableError::Name(host)),
+    if is_host(&host) {
+        Ok(host)
+    } else {
+        Err(NameTableError::Name(host))
     }
 }
 

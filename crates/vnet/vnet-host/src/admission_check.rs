@@ -128,7 +128,7 @@ fn no_machines() -> Option<String> {
     if let Err(error) = carina_vm::qemu() {
         return Some(error.to_string());
     }
-    // The links of machines are taps, which a user may open here but not create.
+    // The links of machines are taps, and this device creates them.
     let opened = fs::File::options().read(true).write(true).open(TUN);
     opened.err().map(|error| {
         format!(

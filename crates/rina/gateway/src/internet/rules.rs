@@ -37,9 +37,12 @@ fn allows(rules: &[Destinations], address: SocketAddr, is_own: impl Fn(IpAddr) -
     rules
         .iter()
         .filter_map(|rule| rule.network_of(ip, address.port()))
-        .any(|(network, length)| match is_near {
-            true => length > 0 && self::is_near(network),
-            false => is_whole(length),
+        .any(|(network, length)| {
+            if is_near {
+                length > 0 && self::is_near(network)
+            } else {
+                is_whole(length)
+            }
         })
 }
 

@@ -36,8 +36,8 @@ pub(crate) struct Asked {
     pub to: Destination,
     /// Bytes to send to the client when the connection to the server is established.
     pub established: Vec<u8>,
-    /// Bytes to send to the server before those of the client: the head of a forwarded HTTP
-    /// request.
+    /// The head of a forwarded HTTP request, which the proxy sends to the server before it forwards
+    /// any byte of the client. Empty for other requests.
     pub head: Vec<u8>,
     /// The body of a forwarded HTTP request: the server gets the client's bytes up to its end.
     /// `None` for CONNECT and SOCKS, where all bytes are for the server.
@@ -59,9 +59,10 @@ impl Handshake {
     /// `input` behind a request belong to the server.
     pub(crate) fn hear(&mut self, input: &mut Vec<u8>) -> Heard {
         if let (Handshake::Either, Some(first)) = (&*self, input.first()) {
-            *self = Handshake::new(Some(match socks::is_version(*first) {
-                true => Protocol::Socks5,
-                false => Protocol::Http,
+            *self = Handshake::new(Some(if socks::is_version(*first) {
+                Protocol::Socks5
+            } else {
+                Protocol::Http
             }));
         }
         match self {

@@ -123,9 +123,10 @@ fn parse(head: &str) -> Result<HttpRequest, HttpError> {
         return Err(wrong());
     }
     if !["HTTP/1.1", "HTTP/1.0"].contains(&version) {
-        return match version.starts_with("HTTP/") {
-            true => Err(HttpError::Version(version.to_owned())),
-            false => Err(wrong()),
+        return if version.starts_with("HTTP/") {
+            Err(HttpError::Version(version.to_owned()))
+        } else {
+            Err(wrong())
         };
     }
     let fields = lines.map(field).collect::<Result<Vec<_>, _>>()?;
@@ -173,9 +174,10 @@ fn absolute<'a>(method: &str, target: &'a str) -> Result<(&'a str, String), Http
         return Err(HttpError::Origin(target.to_owned()));
     };
     if !scheme.eq_ignore_ascii_case("http") {
-        return match target.starts_with('/') {
-            true => Err(HttpError::Origin(target.to_owned())),
-            false => Err(HttpError::Scheme(target.to_owned())),
+        return if target.starts_with('/') {
+            Err(HttpError::Origin(target.to_owned()))
+        } else {
+            Err(HttpError::Scheme(target.to_owned()))
         };
     }
     if rest.contains('#') {

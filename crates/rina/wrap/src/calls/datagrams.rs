@@ -76,10 +76,10 @@ impl Wrap {
                 return Ok(Call::Kernel);
             }
             let peer = remote_address(socket, mark);
-            return match peer == Some(in_family(to, mark.has(Mark::IPV6))) {
-                true => Ok(Call::Done(())),
-                false => Err(Errno::ISCONN),
-            };
+            if peer != Some(in_family(to, mark.has(Mark::IPV6))) {
+                return Err(Errno::ISCONN);
+            }
+            return Ok(Call::Done(()));
         }
         if matches!(self.decide(Direction::Connect, to)?, Decision::Kernel) || !is_udp(socket) {
             return Ok(Call::Kernel);

@@ -156,6 +156,19 @@ impl AgentArgs {
         user_namespace::enter(shared, listener.attempt("serving the page")?)
     }
 
+    /// The page of `--web`, on the listener that was passed on to the user's namespaces if there is
+    /// one.
+    fn page_server(&self) -> Result<Option<PageServer>, Failure> {
+        let Some(address) = self.web else {
+            return Ok(None);
+        };
+        let page_server = match user_namespace::inherited_listener() {
+            Some(listener) => PageServer::on(listener),
+            None => PageServer::bind(address),
+        };
+        page_server.attempt("serving the page").map(Some)
+    }
+
     fn host_name(&self) -> String {
         self.host.clone().unwrap_or_else(own_name)
     }
@@ -250,11 +263,7 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let _orders = orders.transpose().attempt("serving the provider")?;
     let path = socket_of(&run_dir);
     let listener = listening(&path)?;
-    let page_server = match user_namespace::inherited_listener() {
-        Some(listener) => Some(PageServer::on(listener)),
-        None => args.web.map(PageServer::bind),
-    };
-    let page_server = page_server.transpose().attempt("serving the page")?;
+    let page_server = args.page_server()?;
     let (ended, end) = std::sync::mpsc::channel();
     let (stop, stopped) = server::stop_handle();
     let (is_transient, pool) = (args.transient, args.pool.into());

@@ -62,9 +62,9 @@ pub(crate) enum VnetBenchCommand {
     /// comparison: the token bucket of the kernel
     #[command(
         after_help = "Examples:\n  carina vnet bench rates --time 6s --json > rates.json\n  \
-        carina vnet bench rates --cases 1M,50M --runs 3\n\nThe sizes are those of echos: without \
-        --sizes, their payload has 56 bytes. Echos on the idle link for a third of the measuring \
-        time, and a warm-up of a third, precede each measurement. Needs root."
+        carina vnet bench rates --cases 1M,50M --runs 3\n\n--sizes gives the payload of an echo \
+        request in bytes [default: 56]. Before each measurement, the bench sends echo requests \
+        over the idle link and warms up, each for a third of the measuring time. It needs root."
     )]
     Rates(ForwardArgs),
 }
