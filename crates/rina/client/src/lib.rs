@@ -71,13 +71,13 @@ mod spin_then_sleep;
 mod stats;
 
 pub use batch::SduBatch;
-pub use carina_api::{AppName, DifName, ErrorBody, FlowSpec, PortId};
+pub use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, PortId};
 pub use error::Error;
 pub use flow::{Flow, SocketFlow, StreamFlow};
 pub use link::FlowInfo;
 pub use node::{Allocation, Node, SocketAllocation, StreamAllocation};
-pub use recv::{FlowReceiver, Fragment};
-pub use registration::{FlowRequest, Registration, RegistrationEvent};
+pub use recv::{FlowReceiver, Fragment, Leased, SduLease};
+pub use registration::{FlowRequest, PendingRegistration, Registration, RegistrationEvent};
 pub use send::{FlowSender, SendSlot};
 pub use stats::FlowStats;
 

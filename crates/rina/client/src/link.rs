@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use carina_api::ipc::{self, FlowNotice};
 use carina_api::{AppName, DifName, FlowSpec, PortId};
+use carina_sys::{Doorbell, Epoll, Interest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -100,6 +101,20 @@ impl Link {
         };
         let _ = self.end.set(end);
         true
+    }
+
+    /// Makes an epoll set of `doorbell` and the control socket: readable when the doorbell has rung
+    /// or the flow has ended.
+    pub(crate) fn pollable(&self, doorbell: &Doorbell) -> Result<Epoll, Error> {
+        let make = || {
+            let epoll = Epoll::new()?;
+            epoll.add(doorbell.as_fd(), 0, Interest::Read)?;
+            epoll.add(self.as_fd(), 1, Interest::Read)?;
+            Ok(epoll)
+        };
+        make().map_err(Error::system::<std::io::Error>(
+            "cannot make the flow pollable",
+        ))
     }
 
     /// The error that describes how the flow ended.

@@ -12,7 +12,7 @@ use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec};
 use crate::error::Error;
 use crate::flow::{Flow, SocketFlow, StreamFlow};
 use crate::ipc::{self, Connection};
-use crate::registration::Registration;
+use crate::registration::{PendingRegistration, Registration};
 
 /// Access to a node. It holds no connection: each registration and each allocation opens its own.
 #[derive(Clone, Debug)]
@@ -95,8 +95,21 @@ impl Node {
     /// [`Error::Refused`] when the name is taken, the DIF is unknown, the DIF's directory is full,
     /// or an access rule forbids the registration.
     pub fn register(&self, name: &AppName, dif: Option<&DifName>) -> Result<Registration, Error> {
+        self.start_register(name, dif)?.finish()
+    }
+
+    /// Requests a registration like [`Self::register`], but does not wait for the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNode`] when no node listens any more.
+    pub fn start_register(
+        &self,
+        name: &AppName,
+        dif: Option<&DifName>,
+    ) -> Result<PendingRegistration, Error> {
         let connection = Connection::open(&self.socket, self.answer_limit)?;
-        Registration::new(connection, name, dif)
+        PendingRegistration::new(connection, name, dif)
     }
 
     /// Allocates a flow from `local`, which need not be registered, to `remote`. It uses `dif`, or

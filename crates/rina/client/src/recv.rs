@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use carina_ring::{Consumer, PieceRef};
+use carina_ring::{Consumer, Corrupt, PieceRef};
 use carina_sys::{Doorbell, Epoll};
 
 use crate::batch::SduBatch;
@@ -14,9 +14,12 @@ use crate::spin_then_sleep::SpinThenSleep;
 use crate::stats::FlowStats;
 
 mod fragment;
+mod lease;
 mod waiting;
 
 pub use self::fragment::Fragment;
+use self::lease::Leases;
+pub use self::lease::{Leased, SduLease};
 
 /// The receiving half of a flow: reads the SDUs of the remote application.
 ///
@@ -30,6 +33,8 @@ pub struct FlowReceiver {
     link: Arc<Link>,
     /// An SDU of which non-blocking calls have received some fragments.
     partial: Option<PartialSdu>,
+    /// SDUs that the caller reads in place; their space is not returned yet.
+    leases: Leases,
     /// Received bytes of the ring at which their space is returned to the sender.
     owed_max: u64,
     /// Calls that found the ring empty since the control socket was last checked.
@@ -72,6 +77,7 @@ impl FlowReceiver {
             peer_doorbell,
             link,
             partial: None,
+            leases: Leases::default(),
             owed_max: ring.capacity() as u64 / 8,
             ring,
             empty_looks: 0,
@@ -281,9 +287,7 @@ impl FlowReceiver {
             self.armed = false;
             self.ring.disarm();
         }
-        self.ring.peek().map_err(|corrupt| Error::FlowFailed {
-            reason: format!("the remote end broke the ring: {corrupt}"),
-        })
+        self.ring.peek().map_err(broken)
     }
 
     /// Receives the next SDU if an earlier look at the ring already found it, it is one fragment,
@@ -427,13 +431,21 @@ impl FlowReceiver {
         }
     }
 
-    /// Returns the space of all received fragments to the sender, and wakes the sender if it waits
-    /// for space.
+    /// Returns the space of all received fragments to the sender, up to the first lease that is
+    /// held, and wakes the sender if it waits for space.
     #[inline(never)]
     fn release(&mut self) {
-        if self.ring.release() {
+        let upto = self.leases.releasable(self.ring.consumed());
+        if self.ring.release_to(upto) {
             self.stats.doorbells_rung += 1;
             self.peer_doorbell.signal();
         }
+    }
+}
+
+/// The error for a ring whose records or indices the sender has corrupted.
+fn broken(corrupt: Corrupt) -> Error {
+    Error::FlowFailed {
+        reason: format!("the remote end broke the ring: {corrupt}"),
     }
 }

@@ -22,6 +22,13 @@ pub struct Registration {
     waiting: VecDeque<FlowRequest>,
 }
 
+/// A registration that was requested from the node; its answer has not been read yet.
+#[derive(Debug)]
+pub struct PendingRegistration {
+    /// `None` once the answer was read.
+    connection: Option<Connection>,
+}
+
 /// A remote application's request for a flow. Answer it with [`Registration::accept_request`] or
 /// [`Registration::refuse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +62,13 @@ pub enum RegistrationEvent {
         /// Names at the two ends of the flow, its DIF and its limits.
         info: FlowInfo,
     },
+    /// A request that [`Registration::start_accept`] accepted has become a flow.
+    AcceptedFlow {
+        /// Number of the [`FlowRequest`] that was accepted.
+        number: u32,
+        /// The flow, which uses rings.
+        flow: Box<Flow>,
+    },
     /// A request was accepted without waiting, but no flow came of it.
     NotAccepted {
         /// Number of the [`FlowRequest`] that was accepted.
@@ -72,12 +86,12 @@ impl FlowRequest {
     }
 }
 
-impl Registration {
+impl PendingRegistration {
     pub(crate) fn new(
         mut connection: Connection,
         name: &AppName,
         dif: Option<&DifName>,
-    ) -> Result<Registration, Error> {
+    ) -> Result<PendingRegistration, Error> {
         connection.send_request(&Request::Register {
             version: carina_api::ipc::VERSION,
             name: name.clone(),
@@ -85,20 +99,63 @@ impl Registration {
             streams: false,
             shared: false,
         })?;
-        match connection.receive("the registration")? {
-            Answer {
-                reply: Reply::Registered(registered),
-                ..
-            } => Ok(Registration {
-                connection,
-                name: registered.name,
-                difs: registered.difs,
-                waiting: VecDeque::new(),
-            }),
-            answer => Err(ipc::unexpected(answer, "an answer to a registration")),
+        Ok(PendingRegistration {
+            connection: Some(connection),
+        })
+    }
+
+    /// Waits for the answer and returns the registration.
+    ///
+    /// # Errors
+    ///
+    /// As for [`crate::Node::register`].
+    pub fn finish(mut self) -> Result<Registration, Error> {
+        let mut connection = self.connection.take().ok_or(Error::NodeGone)?;
+        let answer = connection.receive("the registration")?;
+        registered(connection, answer)
+    }
+
+    /// Returns the registration if the answer has arrived, otherwise `None`. After a registration
+    /// or an error the request has ended; drop it then.
+    ///
+    /// # Errors
+    ///
+    /// As for [`crate::Node::register`].
+    pub fn try_finish(&mut self) -> Result<Option<Registration>, Error> {
+        let Some(mut connection) = self.connection.take() else {
+            return Err(Error::NodeGone);
+        };
+        match connection.try_hear()? {
+            Some(answer) => registered(connection, answer).map(Some),
+            None => {
+                self.connection = Some(connection);
+                Ok(None)
+            }
         }
     }
 
+    /// Returns the descriptor that becomes readable when the answer has arrived; `None` after
+    /// [`Self::try_finish`] has returned it.
+    #[must_use]
+    pub fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.connection.as_ref().map(AsFd::as_fd)
+    }
+}
+
+/// Makes a registration of the node's answer.
+fn registered(connection: Connection, answer: Answer) -> Result<Registration, Error> {
+    match answer.reply {
+        Reply::Registered(registered) => Ok(Registration {
+            connection,
+            name: registered.name,
+            difs: registered.difs,
+            waiting: VecDeque::new(),
+        }),
+        _ => Err(ipc::unexpected(answer, "an answer to a registration")),
+    }
+}
+
+impl Registration {
     /// Returns the registered name.
     #[must_use]
     pub fn name(&self) -> &AppName {
@@ -184,6 +241,17 @@ impl Registration {
         ipc::ring_flow(answer)
     }
 
+    /// Accepts a request like [`Self::accept_request`], but does not wait;
+    /// [`Self::try_next_event`] returns the flow later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`] when the node ends.
+    pub fn start_accept(&mut self, request: &FlowRequest) -> Result<(), Error> {
+        let accepted = accepted(request, Mode::Ring, ipc::membarrier());
+        self.connection.send_request(&accepted)
+    }
+
     /// Accepts a request with a flow that uses a socket in place of rings.
     ///
     /// # Errors
@@ -252,6 +320,12 @@ impl Registration {
         };
         let event = match answer.reply {
             Reply::FlowRequest(request) => RegistrationEvent::Request(request.into()),
+            Reply::Flow(ref flow) if flow.request.is_some() && flow.mode == Mode::Ring => {
+                RegistrationEvent::AcceptedFlow {
+                    number: flow.request.unwrap_or_default(),
+                    flow: Box::new(ipc::ring_flow(answer)?),
+                }
+            }
             Reply::Flow(flow) if flow.request.is_some() => RegistrationEvent::Accepted {
                 number: flow.request.unwrap_or_default(),
                 socket: answer.fds.pop(),

@@ -1,11 +1,11 @@
 //! The sending half of a flow.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use carina_ring::{Corrupt, Producer, RECORD_HEADER_BYTES, Refused, RingMap, State, record_cost};
-use carina_sys::Doorbell;
+use carina_sys::{Doorbell, Epoll};
 
 use crate::error::Error;
 use crate::link::{FlowInfo, Link, Woken};
@@ -32,6 +32,7 @@ pub struct FlowSender {
     granted: u32,
     /// How many more SDUs may be granted before the flow's control socket is checked again.
     until_look: u32,
+    pollable: OnceLock<Epoll>,
     spin_then_sleep: SpinThenSleep,
     stats: FlowStats,
 }
@@ -63,6 +64,7 @@ impl FlowSender {
             free_sends: 0,
             granted: 0,
             until_look: LOOK_EVERY,
+            pollable: OnceLock::new(),
             spin_then_sleep: SpinThenSleep::new(),
             stats: FlowStats::default(),
         }
@@ -210,11 +212,31 @@ impl FlowSender {
     }
 
     /// Returns the doorbell for space, as a descriptor. After [`Self::arm`] it becomes readable
-    /// when there is space to send. It does not report the end of the flow;
-    /// [`crate::FlowReceiver::poll_fd`] does.
+    /// when there is space to send. It does not report the end of the flow; [`Self::poll_fd`] does.
     #[must_use]
     pub fn space_fd(&self) -> BorrowedFd<'_> {
         self.space_doorbell.as_fd()
+    }
+
+    /// Returns the length in bytes of the SDU that non-blocking calls have sent in part, if any. It
+    /// must be finished before another SDU can be sent.
+    #[must_use]
+    pub fn unfinished(&self) -> Option<usize> {
+        self.partial.map(|(length, _)| length)
+    }
+
+    /// Returns the descriptor for poll and epoll. After [`Self::arm`] it becomes readable when
+    /// there is space to send or the flow has ended. The first call creates it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] when this process has too many open files.
+    pub fn poll_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        if self.pollable.get().is_none() {
+            let epoll = self.link.pollable(&self.space_doorbell)?;
+            let _ = self.pollable.set(epoll);
+        }
+        Ok(self.pollable.get().expect("it was set just now").as_fd())
     }
 
     /// Returns the counters of the sending half since the flow was allocated.

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use carina_client::{Error, ErrorBody, Flow, FlowSpec, Node, Registration};
+use carina_client::{Error, ErrorBody, Flow, FlowSpec, Node, Registration, RegistrationEvent};
 
 use crate::support::{House, app, eventually, sleeping};
 
@@ -175,6 +175,55 @@ fn requests_wait_their_turn_while_one_is_accepted() {
         assert_eq!(flow.recv_vec(10).unwrap(), from.as_str().as_bytes());
     }
     assert!(registration.try_next_request().unwrap().is_none());
+}
+
+/// Calls `attempt` until it returns something.
+fn polled<T>(what: &str, mut attempt: impl FnMut() -> Result<Option<T>, Error>) -> T {
+    let mut found = None;
+    eventually(what, || {
+        found = attempt().unwrap();
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+#[test]
+fn program_that_never_waits_registers_and_accepts() {
+    let house = House::new();
+    let _running = house.node();
+    let node = house.client();
+    let mut pending = node.start_register(&app("polled"), None).unwrap();
+    let mut registration = polled("registered", || pending.try_finish());
+    assert!(pending.poll_fd().is_none(), "the answer was returned");
+    assert!(matches!(pending.try_finish(), Err(Error::NodeGone)));
+    assert!(registration.try_next_event().unwrap().is_none());
+    let spec = FlowSpec::reliable();
+    let mut asking = node
+        .start_allocate(&app("caller"), &app("polled"), None, &spec)
+        .unwrap();
+    let mut theirs = polled("accepted", || {
+        let Some(event) = registration.try_next_event()? else {
+            return Ok(None);
+        };
+        match event {
+            RegistrationEvent::Request(request) => {
+                registration.start_accept(&request)?;
+                Ok(None)
+            }
+            RegistrationEvent::AcceptedFlow { flow, .. } => Ok(Some(flow)),
+            other => panic!("{other:?}"),
+        }
+    });
+    let mut mine = polled("allocated", || asking.try_finish());
+    mine.send(b"hello").unwrap();
+    assert_eq!(theirs.recv_vec(10).unwrap(), b"hello");
+    let mut taken = node.start_register(&app("polled"), None).unwrap();
+    let mut refused = None;
+    eventually("refused", || {
+        refused = taken.try_finish().err();
+        refused.is_some()
+    });
+    assert!(matches!(refused, Some(Error::Refused(_))), "{refused:?}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::recv::FlowReceiver;
 use crate::send::FlowSender;
 
 mod ends;
+mod leases;
 #[path = "../../tests/support/sleeping.rs"]
 mod sleeping;
 
@@ -368,22 +369,20 @@ fn sender_waits_for_space_no_longer_than_its_timeout() {
     assert_eq!(reader.join().unwrap().0, large);
 }
 
+/// Whether the descriptor is readable now.
+fn is_readable(descriptor: impl AsFd) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
+    poll(&mut fds, Some(&now)).unwrap() > 0
+}
+
 #[test]
 fn armed_descriptor_is_readable_after_an_event() {
     let Pair { mut a, mut b, node } = pair(CAPACITY, u64::MAX);
-    let readable = |flow: &Flow| {
-        let fd = flow.poll_fd().unwrap();
-        let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
-        poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-        )
-        .unwrap()
-            > 0
-    };
+    let readable = |flow: &Flow| is_readable(flow.poll_fd().unwrap());
     for _ in 0..3 {
         assert!(b.arm().unwrap());
         assert!(!readable(&b));

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use carina_ring::{Consumer, State};
-use carina_sys::{Epoll, Interest};
 
 use super::FlowReceiver;
 use crate::error::Error;
@@ -38,18 +37,10 @@ impl FlowReceiver {
     /// [`Error::System`] when this process has too many open files.
     pub fn poll_fd(&self) -> Result<BorrowedFd<'_>, Error> {
         if self.pollable.get().is_none() {
-            let failed = Error::system("cannot make the flow pollable");
-            let epoll = self.make_pollable().map_err(failed)?;
+            let epoll = self.link.pollable(&self.data_doorbell)?;
             let _ = self.pollable.set(epoll);
         }
         Ok(self.pollable.get().expect("it was set just now").as_fd())
-    }
-
-    fn make_pollable(&self) -> std::io::Result<Epoll> {
-        let epoll = Epoll::new()?;
-        epoll.add(self.data_doorbell.as_fd(), 0, Interest::Read)?;
-        epoll.add(self.link.as_fd(), 1, Interest::Read)?;
-        Ok(epoll)
     }
 
     /// Called when the ring was empty. On every eighth call, or when the ring is marked as ended,

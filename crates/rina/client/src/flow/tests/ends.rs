@@ -7,7 +7,7 @@ use carina_ring::State;
 use carina_ring::channel::Side;
 
 use super::sleeping::ended_by;
-use super::{CAPACITY, Pair, contents, pair};
+use super::{CAPACITY, Pair, contents, is_readable, pair};
 use crate::error::Error;
 use crate::flow::Flow;
 
@@ -116,4 +116,31 @@ fn flow_dropped_by_a_panic_has_failed() {
     assert!(panicked.join().is_err());
     assert_eq!(node.channel.state(Side::A), State::Failed);
     assert!(matches!(b.recv(&mut [0; 8]), Err(Error::FlowFailed { .. })));
+}
+
+#[test]
+fn pollable_sender_learns_of_space_and_of_the_end() {
+    let Pair { a, mut b, node } = pair(CAPACITY, u64::MAX);
+    let (mut tx, _rx) = a.split();
+    let mut fill = || {
+        let armed = loop {
+            while tx.try_send(&contents(1, 1000)).unwrap() {}
+            if tx.arm(1000).unwrap() {
+                break tx.poll_fd().unwrap().try_clone_to_owned().unwrap();
+            }
+        };
+        assert!(!is_readable(&armed));
+        armed
+    };
+    let armed = fill();
+    while b.try_recv(&mut [0; 1000]).unwrap().is_some() {}
+    assert!(b.arm().unwrap());
+    assert!(is_readable(&armed));
+    let armed = fill();
+    node.bury(Side::B);
+    assert!(is_readable(&armed));
+    assert!(matches!(
+        tx.try_send(&contents(1, 1000)),
+        Err(Error::FlowFailed { .. })
+    ));
 }

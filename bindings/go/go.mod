@@ -1,0 +1,3 @@
+module carina
+
+go 1.22
