@@ -30,6 +30,7 @@ pub use captures::{
 pub use carina_dialects::fuzz::irati::{irati, reads_irati};
 pub use carina_dialects::fuzz::rlite::{reads_rlite, rlite};
 pub use carina_gateway::proxy::fuzz::{http_proxy, reads_http_proxy, reads_socks5, socks5};
+pub use carina_ip::fuzz::{ip_sdu, reads_ip_sdu};
 pub use carina_lab::fuzz::{lab, reads_lab};
 pub use carina_management::fuzz::member::ipcp;
 pub use carina_management::fuzz::values::{

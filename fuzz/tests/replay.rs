@@ -149,6 +149,12 @@ fn socks5_survives_its_corpus() {
 }
 
 #[test]
+fn ip_sdu_survives_its_corpus() {
+    replay("ip_sdu", carina_fuzz::ip_sdu, 5 * MUTATIONS);
+    accepts_what_is_good("ip_sdu", carina_fuzz::reads_ip_sdu);
+}
+
+#[test]
 fn http_proxy_survives_its_corpus() {
     replay("http_proxy", carina_fuzz::http_proxy, 5 * MUTATIONS);
     accepts_what_is_good("http_proxy", carina_fuzz::reads_http_proxy);

@@ -1,0 +1,81 @@
+//! What a member counts: packets that it moved, and packets that it dropped under their reasons.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a packet was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// The kernel sent bytes that are no packet, or with an unknown kind of segmentation.
+    Malformed,
+    /// The destination is a multicast group or the broadcast address.
+    ToMany,
+    /// The kernel sent a packet whose source is in no prefix of this member.
+    SourceNotOwn,
+    /// No member has registered a prefix with the destination.
+    NoMember,
+    /// The node refused a flow to the destination a moment ago.
+    FlowRefused,
+    /// Too many flows to unknown destinations are requested already.
+    RequestsLimited,
+    /// The member has its largest number of flows.
+    FlowsFull,
+    /// The queue in front of a flow is full: the receiver is slower than the sender.
+    QueueFull,
+    /// The flow ended while the packet waited for it.
+    FlowEnded,
+    /// A packet of several segments that cannot be cut.
+    Uncuttable,
+    /// A peer sent an SDU that is no packet.
+    BadSdu,
+    /// A peer sent a packet whose source is outside of the prefix that the peer has registered.
+    SourceNotPeers,
+    /// A peer sent a packet whose destination is in no prefix of this member.
+    DestinationNotOwn,
+    /// The kernel refused the packet, for example because its header does not suit it.
+    KernelRefused,
+    /// The interface is down.
+    InterfaceDown,
+}
+
+/// What a member has counted since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Packets that the member sent over flows.
+    pub packets_sent: u64,
+    /// Bytes of these packets.
+    pub bytes_sent: u64,
+    /// Packets that the member received over flows and gave to the kernel.
+    pub packets_received: u64,
+    /// Bytes of these packets.
+    pub bytes_received: u64,
+    /// Packets of several segments that the member cut in software.
+    pub packets_cut: u64,
+    /// TCP SYNs whose maximum segment size the member lowered.
+    pub mss_clamped: u64,
+    /// ICMP errors that the member sent to its kernel.
+    pub errors_sent: u64,
+    /// Flows that the member requested.
+    pub flows_requested: u64,
+    /// Flow requests of other members that this member refused.
+    pub flows_denied: u64,
+    /// Packets that the member dropped, by reason.
+    pub dropped: BTreeMap<Reason, u64>,
+}
+
+impl Counters {
+    /// Counts a dropped packet.
+    pub fn drop(&mut self, reason: Reason) {
+        self.drop_many(reason, 1);
+    }
+
+    /// Counts several dropped packets.
+    pub(crate) fn drop_many(&mut self, reason: Reason, count: usize) {
+        if count > 0 {
+            *self.dropped.entry(reason).or_default() += count as u64;
+        }
+    }
+}

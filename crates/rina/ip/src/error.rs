@@ -1,0 +1,103 @@
+//! Why a member cannot start, or has ended.
+
+use std::io;
+use std::path::PathBuf;
+
+use carina_api::control::ClientError;
+use carina_api::{AppName, DifName};
+use carina_apps::prefix::PrefixError;
+use carina_client::Error;
+use carina_netdev::NetdevError;
+use thiserror::Error as ThisError;
+
+/// Why a member cannot start, or has ended.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum IpError {
+    /// A setting has an invalid value.
+    #[error("{field} is {value}; {right} would be right")]
+    Setting {
+        /// Name of the setting.
+        field: &'static str,
+        /// Value of the setting.
+        value: String,
+        /// What a correct value would be.
+        right: &'static str,
+    },
+    /// The text is not an address of an interface.
+    #[error(
+        "{0:?}: the address of an interface is a unicast address, a slash and the length of its \
+         link's prefix, for example 10.9.1.1/24"
+    )]
+    Address(String),
+    /// The text is not a prefix.
+    #[error(transparent)]
+    Prefix(#[from] PrefixError),
+    /// This system is not a member of the DIF.
+    #[error("this system is in no DIF {dif}; it is in: {have}")]
+    NoDif {
+        /// The DIF of the settings.
+        dif: DifName,
+        /// The DIFs of this system.
+        have: String,
+    },
+    /// No node runs.
+    #[error("reaching the node: {source}")]
+    Node {
+        /// Why there is no answer.
+        source: Error,
+    },
+    /// The node does not answer.
+    #[error("reading the directory of DIF {dif}: {source}")]
+    Directory {
+        /// The DIF.
+        dif: DifName,
+        /// Why there is no answer.
+        source: ClientError,
+    },
+    /// The interface cannot be made or configured.
+    #[error(transparent)]
+    Interface(#[from] NetdevError),
+    /// Another program removed the interface.
+    #[error("the interface {0} was removed")]
+    Removed(String),
+    /// The network namespace cannot be entered.
+    #[error("entering the network namespace {}: {source}", path.display())]
+    Namespace {
+        /// The file of the namespace.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The node does not register a name.
+    #[error("registering {name}: {source}")]
+    Register {
+        /// The name.
+        name: AppName,
+        /// The error that the node returned.
+        source: Error,
+    },
+    /// A registration has ended: the node has ended, or the DIF no longer accepts the name.
+    #[error("the registration of {name} has ended: {source}")]
+    Ended {
+        /// The registered name.
+        name: AppName,
+        /// The error that the node returned.
+        source: Error,
+    },
+    /// A system call failed.
+    #[error("{action}: {source}")]
+    System {
+        /// What was attempted.
+        action: &'static str,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+}
+
+impl IpError {
+    /// Returns a closure for `map_err` that makes an [`IpError::System`] of an I/O error.
+    pub(crate) fn system(action: &'static str) -> impl FnOnce(io::Error) -> IpError {
+        move |source| IpError::System { action, source }
+    }
+}

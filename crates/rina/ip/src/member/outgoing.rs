@@ -1,0 +1,392 @@
+//! Packets from the kernel to flows: flows are requested when a packet needs one, and packets wait
+//! in a short queue while their flow is requested or full.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use carina_api::FlowSpec;
+use carina_client::{Allocation, Error, FlowReceiver, FlowSender};
+use carina_netdev::{MAC_HEADER_BYTES, TapResult, VNET_HEADER_BYTES, VnetHeader, plain_frames};
+use carina_sys::Interest;
+
+use super::{Member, OUTGOING, SPACE, token};
+use crate::class::Class;
+use crate::counters::Reason;
+use crate::icmp;
+use crate::packet::{Packet, clamp_mss};
+use crate::router::{Decision, FlowId, FlowKey};
+use crate::sdu;
+
+/// A flow that this member allocates, and the packets that wait for it.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    state: State,
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    /// Whether the flow stayed full for a whole pause: packets to it no longer hold up others.
+    is_slow: bool,
+    pub(super) packets: u64,
+    pub(super) bytes: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The flow is requested. `is_plain`: without a promise, after the DIF had no flow with the
+    /// promise that the class asks for.
+    Requested {
+        allocation: Allocation,
+        key: FlowKey,
+        is_plain: bool,
+    },
+    Open(Box<OpenFlow>),
+}
+
+#[derive(Debug)]
+struct OpenFlow {
+    sender: FlowSender,
+    /// Watched for the end of the flow; the other member sends nothing on it.
+    receiver: FlowReceiver,
+}
+
+/// What happened to an SDU that was to be sent.
+enum Pushed {
+    Sent,
+    Queued,
+    Dropped(Reason),
+    Ended,
+}
+
+impl Outgoing {
+    fn new(state: State) -> Outgoing {
+        Outgoing {
+            state,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            is_slow: false,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Notes that the pause for full flows has ended: a flow that is still full causes no other
+    /// pause until its queue is empty.
+    pub(super) fn note_pause_ended(&mut self) {
+        self.is_slow |= self.waiting_bytes > PAUSE_BYTES;
+    }
+
+    /// Sends an SDU, or queues it behind those that wait.
+    fn push(&mut self, sdu: &[u8]) -> Pushed {
+        let limit = match &mut self.state {
+            State::Requested { .. } => REQUESTED_BYTES_MAX,
+            State::Open(flow) if self.waiting.is_empty() => match flow.sender.try_send(sdu) {
+                Ok(true) => {
+                    self.packets += 1;
+                    self.bytes += sdu.len() as u64;
+                    return Pushed::Sent;
+                }
+                Ok(false) => {
+                    self.enqueue(sdu);
+                    return Pushed::Queued;
+                }
+                Err(Error::SduTooLarge { .. }) => return Pushed::Dropped(Reason::Uncuttable),
+                Err(_) => return Pushed::Ended,
+            },
+            State::Open(_) => OPEN_BYTES_MAX,
+        };
+        if self.waiting_bytes + sdu.len() > limit {
+            return Pushed::Dropped(Reason::QueueFull);
+        }
+        self.enqueue(sdu);
+        Pushed::Queued
+    }
+
+    fn enqueue(&mut self, sdu: &[u8]) {
+        self.waiting_bytes += sdu.len();
+        self.waiting.push_back(sdu.to_vec());
+    }
+
+    /// Sends what waits while there is space. Returns whether all of it is sent. Otherwise the
+    /// descriptor for space becomes readable later.
+    fn flush(&mut self) -> Result<bool, Error> {
+        let State::Open(flow) = &mut self.state else {
+            return Ok(false);
+        };
+        while let Some(sdu) = self.waiting.front() {
+            if !flow.sender.try_send(sdu)? {
+                if flow.sender.arm(sdu.len())? {
+                    return Ok(false);
+                }
+                continue;
+            }
+            self.packets += 1;
+            self.bytes += sdu.len() as u64;
+            self.waiting_bytes -= sdu.len();
+            self.waiting.pop_front();
+        }
+        self.is_slow = false;
+        Ok(true)
+    }
+}
+
+impl Member {
+    /// Sends a packet of the kernel. `slot` has [`MAC_HEADER_BYTES`] bytes in front of the packet,
+    /// the last ten of which are the kernel's header.
+    pub(super) fn send_packet(&mut self, slot: &mut [u8], now: Instant) {
+        let (front, packet) = slot.split_at_mut(MAC_HEADER_BYTES);
+        let header = front.last_chunk::<VNET_HEADER_BYTES>();
+        let header = header.and_then(VnetHeader::read);
+        let (Some(header), Some(parsed)) = (header, Packet::read(packet)) else {
+            return self.drop_packet(Reason::Malformed);
+        };
+        let id = match self.router.handle_outgoing(&parsed, now) {
+            Decision::Send(id) => id,
+            Decision::Request(id, key) => {
+                self.request(id, key, false, now);
+                id
+            }
+            Decision::Drop(reason) => {
+                if reason == Reason::NoMember {
+                    self.directory.ask();
+                }
+                if matches!(reason, Reason::NoMember | Reason::FlowRefused) {
+                    self.answer_unreachable(&parsed, slot, now);
+                }
+                return self.drop_packet(reason);
+            }
+        };
+        if clamp_mss(packet, self.mtu, header.checksum.is_some()) {
+            self.counters.mss_clamped += 1;
+        }
+        let sdu_bytes = VNET_HEADER_BYTES + packet.len();
+        if header.segments.is_some() && sdu_bytes > self.carried.whole_max {
+            return self.send_cut(id, slot, &header, now);
+        }
+        match sdu::header_bytes(&header) {
+            None => self.push(id, packet, now),
+            Some(bytes) => {
+                let at = MAC_HEADER_BYTES - VNET_HEADER_BYTES;
+                slot[at..MAC_HEADER_BYTES].copy_from_slice(&bytes);
+                self.push(id, &slot[at..], now);
+            }
+        }
+    }
+
+    /// Tells the kernel that no member has the destination of its packet.
+    fn answer_unreachable(&mut self, packet: &Packet, slot: &[u8], now: Instant) {
+        let error = icmp::unreachable(packet, &slot[MAC_HEADER_BYTES..]);
+        let Some(error) = error.filter(|_| self.error_limit.allows(now)) else {
+            return;
+        };
+        let header = [0; VNET_HEADER_BYTES];
+        let mut written = self.tap.write(std::iter::once((&header, &error[..])));
+        if matches!(written.next(), Some(TapResult::Done(_))) {
+            self.counters.errors_sent += 1;
+        }
+    }
+
+    /// Cuts a packet of several segments that the DIF would fragment, and sends the segments.
+    fn send_cut(&mut self, id: FlowId, slot: &mut [u8], header: &VnetHeader, now: Instant) {
+        let is_v6 = slot[MAC_HEADER_BYTES] >> 4 == 6;
+        slot[..MAC_HEADER_BYTES].fill(0);
+        let ethertype: u16 = if is_v6 { 0x86dd } else { 0x0800 };
+        slot[12..MAC_HEADER_BYTES].copy_from_slice(&ethertype.to_be_bytes());
+        let mac = MAC_HEADER_BYTES as u16;
+        let shifted = VnetHeader {
+            checksum: header
+                .checksum
+                .map(|(start, at)| (start.saturating_add(mac), at)),
+            segments: header
+                .segments
+                .map(|(kind, size, headers)| (kind, size, headers.saturating_add(mac))),
+            ..*header
+        };
+        let cut = plain_frames(&shifted.bytes(), slot, |frame| {
+            self.push(id, &frame[MAC_HEADER_BYTES..], now);
+        });
+        match cut {
+            Ok(()) => self.counters.packets_cut += 1,
+            Err(_) => self.drop_packet(Reason::Uncuttable),
+        }
+    }
+
+    /// Sends an SDU over a flow, or queues it.
+    fn push(&mut self, id: FlowId, sdu: &[u8], now: Instant) {
+        let Some(flow) = self.outgoing.get_mut(&id) else {
+            return self.drop_packet(Reason::FlowRefused);
+        };
+        match flow.push(sdu) {
+            Pushed::Sent => {
+                self.counters.packets_sent += 1;
+                self.counters.bytes_sent += sdu.len() as u64;
+            }
+            Pushed::Queued if flow.is_open() => {
+                let may_pause = !flow.is_slow;
+                if flow.waiting.len() == 1 {
+                    self.flush(id);
+                }
+                let is_full = self
+                    .outgoing
+                    .get(&id)
+                    .is_some_and(|flow| flow.waiting_bytes > PAUSE_BYTES);
+                if is_full && may_pause {
+                    self.pause(now);
+                }
+            }
+            Pushed::Queued => {}
+            Pushed::Dropped(reason) => {
+                flow.is_slow = true;
+                self.drop_packet(reason);
+            }
+            Pushed::Ended => {
+                self.drop_packet(Reason::FlowEnded);
+                self.end(id);
+            }
+        }
+    }
+
+    /// Requests a flow. `is_plain`: without the promises of the packets' class.
+    fn request(&mut self, id: FlowId, key: FlowKey, is_plain: bool, now: Instant) {
+        let class = if is_plain { Class::Default } else { key.class };
+        let spec: FlowSpec = class.spec();
+        let (local, remote) = (key.local.name(), key.remote.name());
+        let dif = Some(&self.settings.dif);
+        let requested = self.node.start_allocate(&local, &remote, dif, &spec);
+        self.counters.flows_requested += 1;
+        let watched = requested.ok().filter(|allocation| {
+            let watched = self
+                .epoll
+                .add(allocation, token(OUTGOING, id), Interest::Read);
+            watched.is_ok()
+        });
+        let Some(allocation) = watched else {
+            return self.refused(id, now);
+        };
+        let state = State::Requested {
+            allocation,
+            key,
+            is_plain,
+        };
+        match self.outgoing.get_mut(&id) {
+            Some(flow) => flow.state = state,
+            None => drop(self.outgoing.insert(id, Outgoing::new(state))),
+        }
+    }
+
+    /// Handles an event of a flow: the node has answered the request, or the flow has ended.
+    pub(super) fn progress(&mut self, id: FlowId, now: Instant) {
+        let Some(flow) = self.outgoing.get_mut(&id) else {
+            return;
+        };
+        match &mut flow.state {
+            State::Requested {
+                allocation,
+                key,
+                is_plain,
+            } => match allocation.try_finish() {
+                Ok(None) => {}
+                Ok(Some(opened)) => {
+                    let (sender, receiver) = opened.split();
+                    let open = State::Open(Box::new(OpenFlow { sender, receiver }));
+                    let requested = std::mem::replace(&mut flow.state, open);
+                    if let State::Requested { allocation, .. } = requested {
+                        let _ = self.epoll.del(&allocation);
+                    }
+                    self.opened(id);
+                }
+                Err(error) => {
+                    let (key, is_last) = (*key, *is_plain || key.class == Class::Default);
+                    let _ = self.epoll.del(&*allocation);
+                    tracing::debug!(target: "carina::ip", "flow to {}: {error}", key.remote);
+                    if is_last || error.is_end_of_flow() {
+                        self.refused(id, now);
+                    } else {
+                        self.request(id, key, true, now);
+                    }
+                }
+            },
+            State::Open(open) => {
+                // Only a member that breaks the rules sends here; otherwise the flow has ended.
+                let is_alive = matches!(open.receiver.try_recv(&mut [0; 1]), Ok(None));
+                if !is_alive || open.receiver.arm().is_err() {
+                    self.end(id);
+                }
+            }
+        }
+    }
+
+    fn opened(&mut self, id: FlowId) {
+        let Some(Outgoing {
+            state: State::Open(open),
+            ..
+        }) = self.outgoing.get_mut(&id)
+        else {
+            return;
+        };
+        let epoll = &self.epoll;
+        let mut watch = || {
+            let added = epoll.add(
+                open.receiver.poll_fd()?,
+                token(OUTGOING, id),
+                Interest::Read,
+            );
+            let space = || epoll.add(open.sender.space_fd(), token(SPACE, id), Interest::ReadEdge);
+            added
+                .and_then(|()| space())
+                .map_err(|source| Error::System {
+                    action: "waiting for the flow",
+                    source,
+                })?;
+            open.receiver.arm()
+        };
+        if !matches!(watch(), Ok(true)) {
+            return self.end(id);
+        }
+        self.router.handle_opened(id);
+        self.flush(id);
+    }
+
+    /// Sends the packets that wait for a flow.
+    pub(super) fn flush(&mut self, id: FlowId) {
+        let Some(flow) = self.outgoing.get_mut(&id) else {
+            return;
+        };
+        let (packets, bytes) = (flow.packets, flow.bytes);
+        let flushed = flow.flush();
+        self.counters.packets_sent += flow.packets - packets;
+        self.counters.bytes_sent += flow.bytes - bytes;
+        match flushed {
+            Ok(true) => self.resume(),
+            Ok(false) => {}
+            Err(_) => self.end(id),
+        }
+    }
+
+    fn refused(&mut self, id: FlowId, now: Instant) {
+        let waiting = self.outgoing.remove(&id).map_or(0, |flow| flow.waiting());
+        self.counters.drop_many(Reason::FlowRefused, waiting);
+        self.router.handle_refused(id, now);
+    }
+
+    /// Forgets a flow that has ended; the next packet requests it again.
+    fn end(&mut self, id: FlowId) {
+        let waiting = self.outgoing.remove(&id).map_or(0, |flow| flow.waiting());
+        self.counters.drop_many(Reason::FlowEnded, waiting);
+        self.router.handle_ended(id);
+        self.resume();
+    }
+}
+
+/// Largest number of bytes that wait for a flow that is requested.
+const REQUESTED_BYTES_MAX: usize = 256 << 10;
+/// Largest number of bytes that wait for an open flow.
+const OPEN_BYTES_MAX: usize = 1 << 20;
+/// Number of waiting bytes at which the member stops to read packets from the kernel.
+const PAUSE_BYTES: usize = 128 << 10;

@@ -1,0 +1,13 @@
+//! Members in network namespaces, over real nodes.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a test may panic and is read by its name"
+)]
+
+mod hostile;
+mod moves;
+#[path = "../../../io/netdev/tests/room/mod.rs"]
+mod room;
+mod support;
+mod traffic;
