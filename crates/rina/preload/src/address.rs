@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+pub(crate) use carina_wrap::addresses::in_family;
 use carina_wrap::socket_address::{BYTES_MAX, decoded, encoded};
 use libc::{sockaddr, socklen_t};
 

@@ -1,4 +1,4 @@
-//! The functions of the C library that start a program: `exec*` and `posix_spawn*`.
+//! The functions of the C library that start a program: `execv*` and `posix_spawn*`.
 //!
 //! The library cannot be loaded into a static program. When the program starts one, `carina wrap`
 //! is started in its place, and supervises it:
@@ -26,7 +26,7 @@ use crate::lookup::next;
 use crate::wrap;
 
 /// Words of a program, or its environment: pointers to strings, and a null pointer at the end.
-type Words = *const *const c_char;
+pub(crate) type Words = *const *const c_char;
 
 unsafe extern "C" {
     static environ: Words;
@@ -181,6 +181,15 @@ unsafe fn supervised(path: *const c_char, env: Words) -> Option<&'static CStr> {
     };
     let carina = carina.as_deref()?;
     (needs_supervisor(path) && !is_carina()).then_some(carina)
+}
+
+/// Whether `carina` must supervise the program.
+///
+/// # Safety
+/// As of [`supervised`].
+pub(crate) unsafe fn is_supervised(path: *const c_char, env: Words) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { supervised(path, env) }.is_some()
 }
 
 /// Whether an environment has the settings of `carina wrap`.

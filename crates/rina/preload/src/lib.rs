@@ -11,16 +11,22 @@
 //!
 //! The library has no threads and opens no descriptor that outlives a call. It keeps the settings
 //! in memory, read once, and two kinds of hints: which sockets the program has put into which
-//! epoll, and which numbers were listening sockets.
+//! epoll, and which numbers were listening or relayed sockets. A datagram socket with many peers
+//! has a process of its own beside the program, the relay.
 
 mod address;
 mod calls;
 mod epoll;
 mod exec;
+mod exec_descriptor;
+mod exec_lists;
 mod listeners;
 mod lookup;
+mod messages;
 mod options;
 mod process;
+mod relay_process;
+mod relayed;
 
 use std::sync::OnceLock;
 

@@ -1,6 +1,6 @@
-//! The set of descriptor numbers that were listening sockets in this process. It is a hint that
-//! costs no system call, for calls that carry data; the mark of the socket, which the kernel keeps,
-//! decides.
+//! The set of descriptor numbers that were listening or relayed sockets in this process. It is a
+//! hint that costs no system call, for calls that carry data; the mark of the socket, which the
+//! kernel keeps, decides.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,14 +8,14 @@ use libc::c_int;
 
 static NUMBERS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
-/// Adds a descriptor number to the set of listening sockets.
+/// Adds a descriptor number to the set.
 pub(crate) fn note(socket: c_int) {
     if let Some((word, bit)) = place(socket) {
         NUMBERS[word].fetch_or(bit, Ordering::Relaxed);
     }
 }
 
-/// Whether a descriptor number may be a listening socket.
+/// Whether a descriptor number may be a listening or a relayed socket.
 pub(crate) fn may_be(socket: c_int) -> bool {
     place(socket).is_some_and(|(word, bit)| NUMBERS[word].load(Ordering::Relaxed) & bit != 0)
 }

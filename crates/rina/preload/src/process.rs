@@ -3,9 +3,10 @@
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use carina_wrap::calls::Descriptors;
+use carina_wrap::settings::Settings;
 use rustix::io::Errno;
 
-use crate::epoll;
+use crate::{epoll, relay_process};
 
 /// The calling process, whose descriptors are replaced.
 pub(crate) struct ThisProcess;
@@ -32,6 +33,10 @@ impl Descriptors for ThisProcess {
             epoll::watch_again(watched);
         }
         outcome
+    }
+
+    fn relay(&self, end: OwnedFd, settings: &Settings) -> Result<(), Errno> {
+        relay_process::start(&end, settings)
     }
 }
 

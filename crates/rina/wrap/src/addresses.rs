@@ -18,7 +18,9 @@ pub(crate) fn of_family(ip: IpAddr, is_six: bool) -> IpAddr {
     }
 }
 
-pub(crate) fn in_family(address: SocketAddr, is_six: bool) -> SocketAddr {
+/// Returns an address in the family that a program expects. In IPv6, an IPv4 address is an
+/// IPv4-mapped one.
+pub fn in_family(address: SocketAddr, is_six: bool) -> SocketAddr {
     SocketAddr::new(of_family(address.ip(), is_six), address.port())
 }
 

@@ -15,12 +15,16 @@
 //!                                                              the node, on which flows arrive
 //! ```
 //!
-//! A UDP socket becomes a flow of datagrams by `connect` in the same way.
+//! A UDP socket becomes a flow of datagrams by `connect` in the same way. By `bind`, or by a second
+//! peer, it becomes a relayed socket, which has many peers.
 //!
 //! The new socket takes the descriptor number of the old one. From then on the kernel alone handles
 //! `read`, `write`, `poll`, `dup`, `fork` and descriptor passing.
 
 mod datagrams;
+mod listening;
+
+pub use self::datagrams::SendTo;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,20 +36,17 @@ use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{RecvFlags, getpeername, getsockname};
+use rustix::net::{getpeername, getsockname};
 
 use crate::addresses::{UNSPECIFIED, ephemeral_port, in_family, is_of_this_host, of_family};
-use crate::label::Label;
 use crate::mark::Mark;
 use crate::name_table::{address_v4, address_v6};
-use crate::node::{self, Allocation, AllocationRequest};
+use crate::node::{Allocation, AllocationRequest};
 use crate::rule::{Decision, Direction, Rule};
 use crate::settings::Settings;
 pub use crate::sockets::{AcceptFlags, Descriptors};
-use crate::sockets::{
-    events_now, fill, is_tcp, is_udp, labelled_pair, set_flags, take_over, unbound_address,
-};
-use crate::unix_name::{bind_label, label_of};
+use crate::sockets::{events_now, fill, is_tcp, is_udp, labelled_pair, take_over};
+use crate::unix_name::label_of;
 
 /// Outcome of a call: Carina has carried it out, or the kernel must.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ pub struct Accepted {
 
 /// Carries out the socket calls of wrapped programs: `connect`, `bind`, `accept` and others. The
 /// rules of the settings decide which sockets become flows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Wrap {
     settings: Settings,
 }
@@ -82,6 +83,11 @@ impl Wrap {
     /// Path of `carina`, which supervises static programs that a dynamic program starts.
     pub fn carina(&self) -> Option<&Path> {
         self.settings.carina.as_deref()
+    }
+
+    /// Path of the node's socket for applications.
+    pub(crate) fn node(&self) -> &Path {
+        &self.settings.node
     }
 
     /// Whether a rule makes flows of connections to hosts by their names.
@@ -104,134 +110,6 @@ impl Wrap {
         // Whether the name is registered is not known until the program connects.
         let number = self.settings.table().temporary_number(host)?;
         Ok(Some((address_v4(number), address_v6(number))))
-    }
-
-    /// `bind`: if a rule makes the address a name, registers the name and puts the registration in
-    /// the place of the socket.
-    ///
-    /// # Errors
-    /// As `bind(2)`: `EADDRINUSE` when the name is taken, `EACCES` when a rule forbids it.
-    pub fn bind(
-        &self,
-        process: &impl Descriptors,
-        socket: BorrowedFd<'_>,
-        address: SocketAddr,
-    ) -> Result<Call<()>, Errno> {
-        if Mark::of(socket).is_some() {
-            return Err(Errno::INVAL);
-        }
-        if !is_tcp(socket) {
-            return Ok(Call::Kernel);
-        }
-        let attempts = if address.port() == 0 {
-            PORT_ATTEMPTS
-        } else {
-            1
-        };
-        let mut result = Err(Errno::ADDRINUSE);
-        for _ in 0..attempts {
-            let mut address = address;
-            if address.port() == 0 {
-                address.set_port(ephemeral_port()?);
-            }
-            let (name, dif) = match self.decide(Direction::Listen, address)? {
-                Decision::Kernel => return Ok(Call::Kernel),
-                Decision::Refuse => return Err(Errno::ACCESS),
-                Decision::Flow { name, dif } => (name, dif),
-            };
-            let label = Label {
-                this: address,
-                other: None,
-            };
-            let shared = sockopt::socket_reuseport(socket).unwrap_or(false);
-            let node = &self.settings.node;
-            result = node::register(node, label, &name, dif.as_ref(), shared);
-            if !matches!(result, Err(Errno::ADDRINUSE)) {
-                break;
-            }
-        }
-        let registration = result?;
-        let mark = Mark::LISTENER.with_if(address.is_ipv6(), Mark::IPV6);
-        take_over(process, socket, registration, mark)?;
-        Ok(Call::Done(()))
-    }
-
-    /// `listen`: tells the node to accept flows to the registered name from now on.
-    ///
-    /// # Errors
-    /// As `listen(2)`.
-    pub fn listen(
-        &self,
-        process: &impl Descriptors,
-        socket: BorrowedFd<'_>,
-    ) -> Result<Call<()>, Errno> {
-        match Mark::of(socket) {
-            Some(mark) if mark.has(Mark::LISTENER) => {}
-            Some(mark) if mark.has(Mark::DATAGRAMS) => return Err(Errno::OPNOTSUPP),
-            Some(_) => return Err(Errno::INVAL),
-            None => {
-                // A socket without an address gets the wildcard address and a free port.
-                let Some(address) = unbound_address(socket) else {
-                    return Ok(Call::Kernel);
-                };
-                match self.bind(process, socket, address)? {
-                    Call::Kernel => return Ok(Call::Kernel),
-                    Call::Done(()) => {}
-                }
-            }
-        }
-        node::listen(socket)?;
-        Ok(Call::Done(()))
-    }
-
-    /// `accept`: returns the next flow to the registered name. Waits for it if the socket blocks.
-    ///
-    /// # Errors
-    /// As `accept(2)`; `ENETDOWN` when the node has ended.
-    pub fn accept(
-        &self,
-        socket: BorrowedFd<'_>,
-        flags: AcceptFlags,
-    ) -> Result<Call<Accepted>, Errno> {
-        self.accept_by(socket, flags, RecvFlags::empty())
-    }
-
-    /// Like [`Wrap::accept`], but without waiting, whatever the descriptor's own flags say.
-    ///
-    /// # Errors
-    /// As [`Wrap::accept`]; `EAGAIN` when no flow waits.
-    pub fn accept_now(
-        &self,
-        socket: BorrowedFd<'_>,
-        flags: AcceptFlags,
-    ) -> Result<Call<Accepted>, Errno> {
-        self.accept_by(socket, flags, RecvFlags::DONTWAIT)
-    }
-
-    fn accept_by(
-        &self,
-        socket: BorrowedFd<'_>,
-        flags: AcceptFlags,
-        receive: RecvFlags,
-    ) -> Result<Call<Accepted>, Errno> {
-        let Some(mark) = Mark::of(socket) else {
-            return Ok(Call::Kernel);
-        };
-        if !mark.has(Mark::LISTENER) {
-            return Err(Errno::INVAL);
-        }
-        let (flow, end) = node::accept(socket, receive)?;
-        if label_of(end.as_fd()).is_none() {
-            let this = self.concrete(label_of(socket).ok_or(Errno::INVAL)?.this);
-            let other = Some(self.address_of_name(flow.remote.as_str(), this.is_ipv6()));
-            // If the label cannot be bound, the program only gets no address; the flow still works.
-            let _ = bind_label(end.as_fd(), Label { this, other });
-        }
-        let of_family = Mark::NONE.with_if(mark.has(Mark::IPV6), Mark::IPV6);
-        of_family.set(end.as_fd())?;
-        set_flags(end.as_fd(), flags)?;
-        let peer = remote_address(end.as_fd(), of_family).unwrap_or(UNSPECIFIED);
-        Ok(Call::Done(Accepted { socket: end, peer }))
     }
 
     /// `connect`: if a rule makes the address a name, allocates a flow to the name and puts it in
@@ -363,8 +241,28 @@ impl Wrap {
         }
     }
 
+    /// Returns the address for the peer of a datagram flow that came from the application `name`. A
+    /// host that is an address belongs to the peer only if a rule makes it a flow: otherwise the
+    /// program could take the peer for a host of the kernel's network.
+    pub(crate) fn address_of_peer(&self, name: &str, is_six: bool) -> SocketAddr {
+        let address = self.address_of_name(name, is_six);
+        let host = name.rsplit_once(':').map_or(name, |(host, _)| host);
+        let is_kernels = host.parse::<IpAddr>().is_ok()
+            && !matches!(
+                self.decide(Direction::Connect, address),
+                Ok(Decision::Flow { .. })
+            );
+        let address = if is_kernels {
+            let host = host.replace(['.', ':'], "-");
+            self.address_of_name(&format!("peer-{host}:{}", address.port()), is_six)
+        } else {
+            address
+        };
+        SocketAddr::new(address.ip().to_canonical(), address.port())
+    }
+
     /// Returns the application name under which this program requests flows from `address`.
-    fn name_of_address(&self, address: SocketAddr) -> Result<AppName, Errno> {
+    pub(crate) fn name_of_address(&self, address: SocketAddr) -> Result<AppName, Errno> {
         let table = self.settings.table();
         let host = match table.name(address.ip()).ok().flatten() {
             Some(host) => host,
@@ -409,7 +307,11 @@ impl Wrap {
         Ok(source)
     }
 
-    fn decide(&self, direction: Direction, address: SocketAddr) -> Result<Decision, Errno> {
+    pub(crate) fn decide(
+        &self,
+        direction: Direction,
+        address: SocketAddr,
+    ) -> Result<Decision, Errno> {
         let decision = self.settings.decide(direction, address);
         decision.map_err(|_| Errno::NAMETOOLONG)
     }
@@ -449,6 +351,21 @@ pub fn is_connected(socket: BorrowedFd<'_>, mark: Mark) -> bool {
         return false;
     }
     !mark.has(Mark::PENDING) || matches!(check_pending(socket, mark), Ok(Pending::Allocated))
+}
+
+/// Whether a send that failed with `EPIPE` is the first one after the remote end has closed this
+/// stream. TCP takes the bytes of the first send, and learns only then that nothing reads them.
+pub fn is_first_after_close(socket: BorrowedFd<'_>, mark: Mark) -> bool {
+    let kinds = [
+        Mark::LISTENER,
+        Mark::PENDING,
+        Mark::FAILED,
+        Mark::DATAGRAMS,
+        Mark::DISCARDED,
+    ];
+    !kinds.into_iter().any(|kind| mark.has(kind))
+        // Without a hang-up the program itself has ended its direction of the stream.
+        && events_now(socket).is_ok_and(|events| events.contains(PollFlags::HUP))
 }
 
 /// State of a flow that `connect` requested without waiting.
@@ -493,9 +410,6 @@ fn connect_again(socket: BorrowedFd<'_>, mark: Mark) -> Result<(), Errno> {
         Pending::Refused => Err(Errno::CONNREFUSED),
     }
 }
-
-/// Number of ports that are tried for a socket that asks for no port.
-const PORT_ATTEMPTS: usize = 16;
 
 /// Longest time that `connect` waits on a blocking socket without `SO_SNDTIMEO`: longer than a node
 /// waits for the remote application.

@@ -12,6 +12,7 @@
 //!   `exec` and `SCM_RIGHTS`, and nothing in the program's memory can contradict it.
 //! - [`socket_address`] and [`options`] convert the arguments of these calls between Rust types and
 //!   the form that they have in the memory of a program.
+//! - [`relay`] gives a datagram socket many peers, each with a flow of its own.
 //! - [`supervisor`] carries out the calls of programs that load no library, such as static ones.
 //! - [`settings`] encodes the settings that `carina wrap` passes on in the environment.
 //! - [`zones`] says which host names are names of registered applications, for [`dns`].
@@ -20,6 +21,7 @@
 
 pub mod addresses;
 pub mod calls;
+pub mod datagram_header;
 pub mod dns;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
@@ -30,6 +32,8 @@ pub mod name_table;
 mod node;
 pub mod options;
 pub mod program;
+pub mod relay;
+mod relay_start;
 pub mod rule;
 pub mod settings;
 pub mod socket_address;

@@ -16,6 +16,8 @@
 //! bit  6       V6ONLY   the program has set IPV6_V6ONLY
 //! bit  7       UNTOLD   a signal kept the program from getting the result of `connect` or `bind`
 //! bit  8       DATAGRAMS  the flow is unreliable, and one message is one datagram
+//! bit  9       RELAYED  with DATAGRAMS: the other end is a relay; each datagram has a header
+//! bit  10      DISCARDED  bytes were discarded that came after the remote end had closed the flow
 //! ```
 
 use std::os::fd::BorrowedFd;
@@ -47,6 +49,13 @@ impl Mark {
     pub const UNTOLD: Mark = Mark(1 << 7);
     /// Bit: the program made the socket for UDP; one message of the flow is one datagram.
     pub const DATAGRAMS: Mark = Mark(1 << 8);
+    /// Bit, with `DATAGRAMS`: the socket has many peers. Its other end is a relay. Before each
+    /// datagram is a header with the address of its peer
+    /// ([`datagram_header`](crate::datagram_header)).
+    pub const RELAYED: Mark = Mark(1 << 9);
+    /// Bit: the program has sent bytes after the remote end had closed the flow, and they were
+    /// discarded.
+    pub const DISCARDED: Mark = Mark(1 << 10);
     /// A mark without any bit.
     pub const NONE: Mark = Mark(0);
 

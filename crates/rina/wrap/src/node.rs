@@ -7,12 +7,12 @@
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use carina_api::ipc::{self, Flow, MESSAGE_BYTES_MAX, Mode, Reply, Request, VERSION};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec};
-use carina_sys::send_with_fds;
+use carina_sys::{send_with_fds, unread_bytes};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -73,35 +73,6 @@ impl Allocation {
         Ok(Allocation { connection })
     }
 
-    /// Requests an unreliable flow, of which one message is one datagram.
-    pub(crate) fn start_datagrams(
-        node: &Path,
-        request: &AllocationRequest<'_>,
-    ) -> Result<Allocation, Errno> {
-        let connection = connection(None)?;
-        connect_to_node(&connection, node)?;
-        let request = request.message(FlowSpec::unreliable(), Mode::Socket);
-        send(connection.as_fd(), &request, &[])?;
-        Ok(Allocation { connection })
-    }
-
-    /// Waits for the answer until `deadline`, and returns the program's end of the flow.
-    ///
-    /// # Errors
-    /// As [`Allocation::finish`]; `ETIMEDOUT` if the node has not answered by then.
-    pub(crate) fn finish_datagrams(&self, deadline: Instant) -> Result<OwnedFd, Errno> {
-        if !wait_readable(self.connection.as_fd(), deadline)? {
-            return Err(Errno::TIMEDOUT);
-        }
-        match receive(self.connection.as_fd(), RecvFlags::DONTWAIT)? {
-            Some((Reply::Flow(_), Some(end))) => Ok(end),
-            Some((Reply::Flow(_), None)) => Err(Errno::MFILE),
-            Some((Reply::Error(refusal), _)) => Err(errno(&refusal.error)),
-            Some(_) => Err(Errno::PROTO),
-            None => Err(Errno::CONNABORTED),
-        }
-    }
-
     /// Waits for the answer until `deadline`; returns false if the node has not answered by then.
     ///
     /// # Errors
@@ -119,6 +90,115 @@ impl Allocation {
     }
 }
 
+/// A flow of datagrams that a program needs.
+#[derive(Debug, Clone)]
+pub(crate) struct DatagramRequest {
+    pub local: AppName,
+    pub name: AppName,
+    pub dif: Option<DifName>,
+}
+
+/// An unreliable flow that was requested from the node and not answered yet. It is requested by the
+/// name of a wrapped UDP server first ([`datagram_name`]), then by the plain name, which a server
+/// behind `carina expose udp` has.
+pub(crate) struct DatagramAllocation {
+    connection: OwnedFd,
+    node: PathBuf,
+    request: DatagramRequest,
+    is_second: bool,
+}
+
+impl DatagramAllocation {
+    /// Requests the flow. Does not wait for the answer.
+    pub(crate) fn start(
+        node: &Path,
+        request: DatagramRequest,
+    ) -> Result<DatagramAllocation, Errno> {
+        let name = datagram_name(&request.name)?;
+        Ok(DatagramAllocation {
+            connection: Self::request(node, &request, &name)?,
+            node: node.to_owned(),
+            request,
+            is_second: false,
+        })
+    }
+
+    fn request(node: &Path, request: &DatagramRequest, remote: &AppName) -> Result<OwnedFd, Errno> {
+        let connection = connection(None)?;
+        connect_to_node(&connection, node)?;
+        let request = AllocationRequest {
+            local: &request.local,
+            remote,
+            dif: request.dif.as_ref(),
+            filler: 0,
+            detached: false,
+        };
+        let message = request.message(FlowSpec::unreliable(), Mode::Socket);
+        send(connection.as_fd(), &message, &[])?;
+        Ok(connection)
+    }
+
+    /// Returns the program's end of the flow; `None` if the node has not answered yet. After
+    /// `None`, the descriptor to wait for may be another one.
+    ///
+    /// # Errors
+    /// Why there is no flow.
+    pub(crate) fn try_finish(&mut self) -> Result<Option<OwnedFd>, Errno> {
+        match receive(self.connection.as_fd(), RecvFlags::DONTWAIT) {
+            Ok(Some((Reply::Flow(_), Some(end)))) => Ok(Some(end)),
+            Ok(Some((Reply::Flow(_), None))) => Err(Errno::MFILE),
+            Ok(Some((Reply::Error(refusal), _))) => {
+                if self.is_second || refusal.error.code != ErrorCode::UnknownName {
+                    return Err(errno(&refusal.error));
+                }
+                self.is_second = true;
+                self.connection = Self::request(&self.node, &self.request, &self.request.name)?;
+                Ok(None)
+            }
+            Ok(Some(_)) => Err(Errno::PROTO),
+            Ok(None) => Err(Errno::CONNABORTED),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for the answer until `deadline`, and returns the program's end of the flow.
+    ///
+    /// # Errors
+    /// As [`DatagramAllocation::try_finish`]; `ETIMEDOUT` if the node has not answered by then.
+    pub(crate) fn finish(mut self, deadline: Instant) -> Result<OwnedFd, Errno> {
+        loop {
+            if !wait_readable(self.connection.as_fd(), deadline)? {
+                return Err(Errno::TIMEDOUT);
+            }
+            if let Some(end) = self.try_finish()? {
+                return Ok(end);
+            }
+        }
+    }
+}
+
+impl AsFd for DatagramAllocation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+/// Returns the name under which a wrapped UDP server is registered. A TCP server on the same port
+/// has the plain name.
+pub(crate) fn datagram_name(name: &AppName) -> Result<AppName, Errno> {
+    AppName::new(format!("{name}/udp")).map_err(|_| Errno::NAMETOOLONG)
+}
+
+/// Registers a name whose flows the caller accepts one by one, and waits for the answer.
+pub(crate) fn register_datagrams(
+    node: &Path,
+    name: &AppName,
+    dif: Option<&DifName>,
+) -> Result<OwnedFd, Errno> {
+    register_on(connection(None)?, node, name, dif, [false, false])
+}
+
 /// Registers a name and waits for the answer. The node accepts flows to the name after [`listen`];
 /// each flow arrives as one message with a descriptor.
 pub(crate) fn register(
@@ -128,13 +208,22 @@ pub(crate) fn register(
     dif: Option<&DifName>,
     shared: bool,
 ) -> Result<OwnedFd, Errno> {
-    let connection = connection(Some(label))?;
+    register_on(connection(Some(label))?, node, name, dif, [true, shared])
+}
+
+fn register_on(
+    connection: OwnedFd,
+    node: &Path,
+    name: &AppName,
+    dif: Option<&DifName>,
+    [streams, shared]: [bool; 2],
+) -> Result<OwnedFd, Errno> {
     connect_to_node(&connection, node)?;
     let request = Request::Register {
         version: VERSION,
         name: name.clone(),
         dif: dif.cloned(),
-        streams: true,
+        streams,
         shared,
     };
     send(connection.as_fd(), &request, &[])?;
@@ -154,9 +243,15 @@ pub(crate) fn register(
     }
 }
 
-/// Tells the node to accept flows for a registration from now on.
+/// Tells the node to accept flows for a registration from now on, and waits until the node has read
+/// that: a client that connects after `listen` has returned must not be refused.
 pub(crate) fn listen(registration: BorrowedFd<'_>) -> Result<(), Errno> {
-    send(registration, &Request::Listen {}, &[])
+    send(registration, &Request::Listen {}, &[])?;
+    let limit = Instant::now() + NODE_LIMIT;
+    while unread_bytes(registration).is_ok_and(|bytes| bytes > 0) && Instant::now() < limit {
+        std::thread::sleep(UNREAD_PAUSE);
+    }
+    Ok(())
 }
 
 /// Receives the next flow of a registration. Without `flags` the call waits unless the descriptor
@@ -198,7 +293,12 @@ fn connect_to_node(connection: &OwnedFd, node: &Path) -> Result<(), Errno> {
     })
 }
 
-fn send(to: BorrowedFd<'_>, request: &Request, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+/// Sends a request to the node.
+pub(crate) fn send(
+    to: BorrowedFd<'_>,
+    request: &Request,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
     let bytes = ipc::encode(request).map_err(|_| Errno::MSGSIZE)?;
     let sent = send_with_fds(to, &bytes, fds);
     sent.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
@@ -207,7 +307,7 @@ fn send(to: BorrowedFd<'_>, request: &Request, fds: &[BorrowedFd<'_>]) -> Result
 /// Receives one message and its descriptor; `None` at the end of the connection. A malformed
 /// message is `EPROTO`. Unlike `recv_with_fds` the call returns `EINTR` when a signal arrives,
 /// because the program's `accept` or `connect` must then end with it.
-fn receive(
+pub(crate) fn receive(
     from: BorrowedFd<'_>,
     flags: RecvFlags,
 ) -> Result<Option<(Reply, Option<OwnedFd>)>, Errno> {
@@ -230,7 +330,8 @@ fn receive(
     Ok(Some((reply, end)))
 }
 
-fn wait_readable(connection: BorrowedFd<'_>, deadline: Instant) -> Result<bool, Errno> {
+/// Waits until a connection is readable; false if it is not by `deadline`.
+pub(crate) fn wait_readable(connection: BorrowedFd<'_>, deadline: Instant) -> Result<bool, Errno> {
     let left = deadline.saturating_duration_since(Instant::now());
     let limit = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
     let mut fds = [PollFd::from_borrowed_fd(connection, PollFlags::IN)];
@@ -251,6 +352,9 @@ fn errno(error: &ErrorBody) -> Errno {
 
 /// Longest time that the node may take to accept a connection or a message.
 const NODE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Pause before looking again whether the node has read a message, which has no answer.
+const UNREAD_PAUSE: Duration = Duration::from_micros(20);
 
 /// Longest time that the node may take to register a name.
 const REGISTRATION_LIMIT: Duration = Duration::from_secs(30);

@@ -185,6 +185,14 @@ impl Rule {
         }
     }
 
+    /// Returns the DIF that the rule names.
+    pub fn dif(&self) -> Option<&DifName> {
+        match &self.target {
+            Target::Flow { dif, .. } => dif.as_ref(),
+            Target::Kernel | Target::Refuse => None,
+        }
+    }
+
     /// Whether the rule is for sockets that connect or for sockets that listen.
     pub fn direction(&self) -> Direction {
         self.direction
@@ -204,7 +212,8 @@ impl Rule {
     }
 
     /// Whether the rule makes flows of connections to the host with this name, at least for some
-    /// port. The resolver must then return an address of the name table for the name.
+    /// port, or refuses the host by its name. The resolver must then return an address of the name
+    /// table for the name.
     pub fn names(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let is_match = match &self.host {
@@ -212,15 +221,18 @@ impl Rule {
             Host::Name(pattern) => pattern.matches(&host),
             Host::Network { .. } => false,
         };
-        is_match
-            && self.direction == Direction::Connect
-            && matches!(self.target, Target::Flow { .. })
+        is_match && self.has_names()
     }
 
-    /// Whether the rule makes flows of connections to hosts by their names.
+    /// Whether the rule makes flows of connections to hosts by their names, or refuses hosts by
+    /// their names.
     pub fn has_names(&self) -> bool {
-        let is_flow = matches!(self.target, Target::Flow { .. });
-        is_flow && self.direction == Direction::Connect && !self.is_of_addresses()
+        let is_of_names = match self.target {
+            Target::Flow { .. } => !self.is_of_addresses(),
+            Target::Refuse => matches!(self.host, Host::Name(_)),
+            Target::Kernel => false,
+        };
+        is_of_names && self.direction == Direction::Connect
     }
 
     /// Whether this rule fits everything that `other` fits, so that `other` is never used when it

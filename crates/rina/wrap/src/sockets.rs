@@ -14,6 +14,7 @@ use rustix::net::{
 
 use crate::label::Label;
 use crate::mark::Mark;
+use crate::settings::Settings;
 use crate::unix_name::bind_label;
 
 /// Access to the descriptors of the process whose calls are carried out.
@@ -23,6 +24,13 @@ pub trait Descriptors {
     /// # Errors
     /// The kernel's refusal.
     fn replace(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<(), Errno>;
+
+    /// Starts a relay ([`serve`](crate::relay::serve)) at `end`, which runs until the program has
+    /// closed its socket, with the rights of the process.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where programs cannot use relayed sockets; the kernel's refusal.
+    fn relay(&self, end: OwnedFd, settings: &Settings) -> Result<(), Errno>;
 }
 
 /// Flags of the descriptor that `accept` returns.
@@ -85,6 +93,7 @@ pub(crate) fn take_over(
     }
     sockopt::set_socket_keepalive(&new, sockopt::socket_keepalive(old).unwrap_or(false))?;
     sockopt::set_socket_reuseaddr(&new, sockopt::socket_reuseaddr(old).unwrap_or(false))?;
+    sockopt::set_socket_broadcast(&new, sockopt::socket_broadcast(old).unwrap_or(false))?;
     if let Ok(Some(linger)) = sockopt::socket_linger(old) {
         sockopt::set_socket_linger(&new, Some(linger))?;
     }

@@ -3,7 +3,7 @@
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, bind, getsockname};
+use rustix::net::{SocketAddrUnix, bind, getpeername, getsockname};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::label::Label;
@@ -23,6 +23,13 @@ pub(crate) fn bind_label(socket: BorrowedFd<'_>, label: Label) -> Result<(), Err
 /// Returns the label of a socket; `None` when it has none.
 pub(crate) fn label_of(socket: BorrowedFd<'_>) -> Option<Label> {
     let name = SocketAddrUnix::try_from(getsockname(socket).ok()?).ok()?;
+    Label::decode(name.abstract_name()?)
+}
+
+/// Returns the label of the socket at the other end; `None` when it has none.
+pub(crate) fn label_of_peer(socket: BorrowedFd<'_>) -> Option<Label> {
+    let name = getpeername(socket).ok().flatten()?;
+    let name = SocketAddrUnix::try_from(name).ok()?;
     Label::decode(name.abstract_name()?)
 }
 

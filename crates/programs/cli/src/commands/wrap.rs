@@ -1,5 +1,6 @@
 //! `carina wrap`: a program whose connections are flows.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,7 +10,9 @@ use std::process::Command;
 
 use carina_api::DifName;
 use carina_wrap::calls::Wrap;
+use carina_wrap::name_table::is_host;
 use carina_wrap::program::{Linkage, ProgramError, find, linkage};
+use carina_wrap::relay;
 use carina_wrap::rule::Rule;
 use carina_wrap::settings::{Settings, VARIABLE};
 use carina_wrap::supervisor::{self, StartError};
@@ -43,7 +46,7 @@ pub(crate) struct WrapArgs {
     /// wildcard address (0.0.0.0 or ::) is registered as the name HOST:PORT in place of a port of
     /// the kernel. The program's flows have HOST as their caller [default: no port is registered;
     /// the caller is the name of this system]
-    #[arg(long = "as", value_name = "HOST")]
+    #[arg(long = "as", value_name = "HOST", value_parser = host_name)]
     host: Option<String>,
     /// With --as: DIF in which to register the ports [default: all DIFs of this system]
     #[arg(long, requires = "host")]
@@ -60,9 +63,24 @@ pub(crate) struct WrapArgs {
     /// With --inherited: the name that the program has for itself
     #[arg(long, hide = true, requires = "inherited", allow_hyphen_values = true)]
     arg0: Option<OsString>,
+    /// The settings are in the environment, and standard input is the relay's end of a datagram
+    /// socket of a wrapped program
+    #[arg(long, hide = true)]
+    relay: bool,
     /// Program to run, with its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        required_unless_present = "relay",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     program: Vec<OsString>,
+}
+
+fn host_name(text: &str) -> Result<String, String> {
+    if is_host(text) {
+        return Ok(text.to_owned());
+    }
+    Err("a host's name has 1 to 253 letters, digits, dots, hyphens and underscores".to_owned())
 }
 
 /// How system calls of a wrapped program are redirected.
@@ -81,6 +99,9 @@ pub(crate) enum Kind {
 /// # Errors
 /// The program cannot be wrapped, or no node runs.
 pub(crate) fn run(shared: &Shared, args: WrapArgs) -> Outcome {
+    if args.relay {
+        return run_relay();
+    }
     if args.inherited {
         return run_inherited(&args);
     }
@@ -133,12 +154,26 @@ fn supervise(shared: &Shared, args: &WrapArgs, program: &Path) -> Outcome {
     }
 }
 
+/// Relays the datagrams of a socket with many peers until the program closes it.
+fn run_relay() -> Outcome {
+    let end = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), MIN_FD);
+    let end = end.attempt("using standard input as the end of a socket")?;
+    let wrap = Wrap::new(inherited_settings()?);
+    // A socket has as many flows as peers.
+    let _ = carina_sys::raise_nofile_limit();
+    relay::serve(end, wrap).attempt("relaying datagrams")
+}
+
+fn inherited_settings() -> Result<Settings, Failure> {
+    let settings = std::env::var(VARIABLE).attempt("reading the rules")?;
+    Settings::decode(&settings).attempt("reading the rules")
+}
+
 /// Supervises a static program that a wrapped program starts. Where that is impossible, the program
 /// runs unsupervised, because its caller relies on it.
 fn run_inherited(args: &WrapArgs) -> Outcome {
     let program = Path::new(&args.program[0]);
-    let settings = std::env::var(VARIABLE).attempt("reading the rules")?;
-    let settings = Settings::decode(&settings).attempt("reading the rules")?;
+    let settings = inherited_settings()?;
     match supervisor::run(command_of(args, program), Wrap::new(settings)) {
         Ok(code) => std::process::exit(code.into()),
         Err(StartError::Command(error)) => Err(starting(program, &error)),
@@ -193,6 +228,7 @@ fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
     if args.rules.is_empty() {
         rules.push(rules::default_rule()?);
     }
+    warn_of_unknown_difs(shared, &rules);
     let names = rules::name_table(shared)?;
     let socket =
         std::path::absolute(shared.run_dir().ipc_sock()).attempt("finding the node's socket")?;
@@ -209,6 +245,29 @@ fn settings(shared: &Shared, args: &WrapArgs) -> Result<Settings, Failure> {
         host: args.host.clone().unwrap_or_else(of_system),
         carina: std::env::current_exe().ok(),
     })
+}
+
+/// Warns of rules with a DIF of which this system is no member. It may join the DIF while the
+/// program runs.
+fn warn_of_unknown_difs(shared: &Shared, rules: &[Rule]) {
+    let named: BTreeSet<&DifName> = rules.iter().filter_map(Rule::dif).collect();
+    if named.is_empty() {
+        return;
+    }
+    // A user who may not ask the node may still run programs.
+    let Ok(difs) = shared.control().difs() else {
+        return;
+    };
+    let of_system: Vec<&str> = difs.iter().map(|dif| dif.name.as_str()).collect();
+    for dif in named {
+        if !of_system.contains(&dif.as_str()) {
+            eprintln!(
+                "carina wrap: warning: this system is in no DIF {dif} (it is in: {}); until it \
+                 joins, connections by a rule with this DIF fail with EHOSTUNREACH",
+                of_system.join(", ")
+            );
+        }
+    }
 }
 
 /// The new value of `LD_PRELOAD`: `library`, followed by the libraries that it already contains.
@@ -268,6 +327,9 @@ fn checked(library: PathBuf) -> Result<PathBuf, Failure> {
 fn not_wrapped(error: ProgramError) -> Failure {
     refused(format!("the program is not started: {error}"))
 }
+
+/// Lowest number of a descriptor after the three standard ones.
+const MIN_FD: i32 = 3;
 
 /// File name of the library that is loaded into programs.
 const LIBRARY: &str = "libcarina_preload.so";

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::node::{CARINA, Node, PATIENCE, both_in_one};
 
 /// A wrapped program that ends with its test.
-struct Wrapped(Child);
+pub(super) struct Wrapped(Child);
 
 impl Drop for Wrapped {
     fn drop(&mut self) {
@@ -32,7 +32,7 @@ fn run(node: &Node, options: &[&str], program: &[&str]) -> Output {
 }
 
 /// A program of Python, wrapped, whose first line says that it listens.
-fn serve(node: &Node, options: &[&str], program: &str) -> Wrapped {
+pub(super) fn serve(node: &Node, options: &[&str], program: &str) -> Wrapped {
     let mut command = wrap(node, options, &["/usr/bin/python3", "-c", program]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -43,14 +43,14 @@ fn serve(node: &Node, options: &[&str], program: &str) -> Wrapped {
 }
 
 /// Runs a program of Python, wrapped, and gives what it prints.
-fn python(node: &Node, options: &[&str], program: &str) -> String {
+pub(super) fn python(node: &Node, options: &[&str], program: &str) -> String {
     let output = run(node, options, &["/usr/bin/python3", "-c", program]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn has_python() -> bool {
+pub(super) fn has_python() -> bool {
     let has = Path::new("/usr/bin/python3").exists();
     if !has {
         println!("SKIP: there is no /usr/bin/python3 here");
@@ -283,21 +283,21 @@ fn programs_that_cannot_be_wrapped_are_refused_with_the_reason() {
         (&["--dif", "net"], "/bin/true", 2, "--as"),
     ] {
         let output = run(&node, options, &[program]);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         assert_eq!(
             output.status.code(),
             Some(code),
-            "{options:?} {program}: {said}"
+            "{options:?} {program}: {printed}"
         );
-        assert!(said.contains(says), "{options:?} {program}: {said}");
+        assert!(printed.contains(says), "{options:?} {program}: {printed}");
     }
     let mut without_node = Command::new(CARINA);
     without_node.args(["--run", "/no/such/run", "wrap", "/bin/true"]);
     let output = without_node.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("/no/such/run"),
-        "{said}"
+        !output.status.success() && printed.contains("/no/such/run"),
+        "{printed}"
     );
 }
 
@@ -388,12 +388,51 @@ fn rsync_copies_a_directory_to_its_daemon_by_name() {
     sync(&[&source, site]);
     assert!(std::fs::read(to.join("link")).unwrap() == content);
     // The second time, nothing is sent but the list.
-    let said = sync(&["--checksum", &source, site]);
+    let printed = sync(&["--checksum", &source, site]);
     assert!(
-        said.contains("Number of regular files transferred: 0"),
-        "{said}"
+        printed.contains("Number of regular files transferred: 0"),
+        "{printed}"
     );
     let back = path("back");
     sync(&[site, back.to_str().unwrap()]);
     assert!(std::fs::read(back.join("below/file")).unwrap() == content);
+}
+
+#[test]
+fn sockets_keep_to_the_small_print_of_tcp() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let program = "
+import select, socket
+def pair():
+    server = socket.socket(); server.bind(('0.0.0.0', 0)); server.listen()
+    to = ('srv.dif.internal', server.getsockname()[1])
+    return socket.create_connection(to), server.accept()[0]
+# A server is reachable as soon as listen has returned.
+for _ in range(300): pair()
+# One socket for each family, on one port.
+four, six = socket.socket(), socket.socket(socket.AF_INET6)
+six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+four.bind(('0.0.0.0', 7000)); six.bind(('::', 7000)); six.listen(); four.listen()
+assert six.getsockname()[:2] == ('::', 7000), six.getsockname()
+for family in socket.AF_INET, socket.AF_INET6:
+    s = socket.socket(family); s.connect(socket.getaddrinfo('srv.dif.internal', 7000, family)[0][4])
+    assert four.accept()[0].getsockname()[1] == 7000
+both = socket.socket(socket.AF_INET6)
+try: both.bind(('::', 7000)); print('bound')
+except OSError as error: print(error.errno)
+# The first bytes after the other end has closed are discarded, the next ones refused.
+for send in lambda s: s.send(b'x'), lambda s: s.sendmsg([b'x']), lambda s: s.sendto(b'x', ('', 0)):
+    ours, theirs = pair(); theirs.close(); select.select([ours], [], [])
+    assert send(ours) == 1
+    try: ours.send(b'x'); print('sent')
+    except BrokenPipeError: print('refused')
+ours, theirs = pair(); ours.shutdown(socket.SHUT_WR)
+try: ours.send(b'x'); print('sent')
+except BrokenPipeError: print('refused')
+";
+    let printed = python(&node, &["--as", "srv"], program);
+    assert_eq!(printed, "98\n".to_owned() + &"refused\n".repeat(4));
 }

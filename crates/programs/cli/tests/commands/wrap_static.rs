@@ -32,8 +32,8 @@ pub(super) fn compiled(directory: &Path, name: &str, source: &str) -> Option<Pat
     match command.output() {
         Ok(output) if output.status.success() => Some(program),
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            println!("SKIP: no static programs of {name} here: {said}");
+            let printed = String::from_utf8_lossy(&output.stderr);
+            println!("SKIP: no static programs of {name} here: {printed}");
             None
         }
         Err(error) => {
@@ -84,6 +84,17 @@ fn static_programs_talk_over_flows_and_exit_as_they_do() {
     assert_eq!(code(refused), 3, "nothing is registered: connect fails");
 }
 
+/// Starts a dynamic program under `carina wrap`, in a directory with the static one.
+fn start(node: &Node, directory: &Path, options: &[&str], script: &[&str]) -> Child {
+    let mut command = Command::new(CARINA);
+    command.arg("--run").arg(node.directory.path().join("run"));
+    command.args(["--wait", "600s", "wrap"]).args(options);
+    command.args(script);
+    let path = format!("{}:/usr/bin:/bin", directory.display());
+    command.env("PATH", path).current_dir(directory);
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
 /// Each way in which a dynamic program starts another: as a shell, by PATH, by vfork and by
 /// posix_spawn. The words that the program gets are its own.
 #[test]
@@ -96,17 +107,8 @@ fn static_program_that_a_dynamic_one_starts_is_wrapped() {
         return println!("SKIP: there is no /usr/bin/python3 here");
     }
     let node = both_in_one();
-    let started = |options: &[&str], script: &[&str]| {
-        let mut command = Command::new(CARINA);
-        command.arg("--run").arg(node.directory.path().join("run"));
-        command
-            .args(["--wait", "600s", "wrap"])
-            .args(options)
-            .args(script);
-        let path = format!("{}:/usr/bin:/bin", directory.path().display());
-        command.env("PATH", path).current_dir(directory.path());
-        command.stdout(Stdio::piped()).spawn().unwrap()
-    };
+    let started =
+        |options: &[&str], script: &[&str]| start(&node, directory.path(), options, script);
     let python = |text: &str| {
         let text = format!("import os, subprocess, sys\n{text}");
         code(started(&TO_SERVER, &["/usr/bin/python3", "-c", &text]))
@@ -153,6 +155,53 @@ fn static_program_that_a_dynamic_one_starts_is_wrapped() {
     );
 }
 
+/// The functions of C with a variable number of arguments, and those that take a descriptor.
+#[test]
+fn lists_and_descriptors_start_static_programs_wrapped() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compiled(directory.path(), "program.c", C) else {
+        return;
+    };
+    if !Path::new("/usr/bin/python3").exists() {
+        return println!("SKIP: there is no /usr/bin/python3 here");
+    }
+    let node = both_in_one();
+    let (serving, _output) = server(&node, &program, &["server", "7"]);
+    let c = |call: &str| {
+        let text = format!(
+            "import ctypes, os, sys\nc = ctypes.CDLL(None)\nn = ctypes.c_void_p(None)\n\
+             w = b'program', b'client', b'1'\n\
+             words = (ctypes.c_char_p * 4)(*w, None)\n\
+             env = [('%s=%s' % at).encode() for at in os.environ.items()]\n\
+             env = (ctypes.c_char_p * (len(env) + 1))(*env, None)\n\
+             f = os.open('program', os.O_RDONLY)\nd = os.open('.', os.O_RDONLY)\n\
+             m = os.memfd_create('copy', 1); os.write(m, open('program', 'rb').read())\n\
+             m = os.open('/proc/self/fd/%d' % m, os.O_RDONLY)\n\
+             c.{call}\nsys.exit(99)"
+        );
+        let script = ["/usr/bin/python3", "-c", &text];
+        code(start(&node, directory.path(), &TO_SERVER, &script))
+    };
+    for call in [
+        "execl(b'./program', *w, n)",
+        "execlp(b'program', *w, n)",
+        "execle(b'./program', *w, n, env)",
+        "fexecve(f, words, env)",
+        "fexecve(m, words, env)",
+        "execveat(d, b'program', words, env, 0)",
+        "execveat(-100, b'./program', words, env, 0)",
+    ] {
+        assert_eq!(c(call), 7, "{call}");
+    }
+    assert_eq!(c("execl(b'./none', *w, n)"), 99);
+    // Eight words: five are in registers, the others on the stack.
+    assert_eq!(
+        c("execl(b'./program', b'its name', b'words', b'--', b'-x', b'5', b'6', b'7', n)"),
+        107
+    );
+    assert_eq!(code(serving), 0);
+}
+
 #[test]
 fn go_programs_talk_over_flows() {
     let directory = tempfile::tempdir().unwrap();
@@ -180,14 +229,14 @@ fn go_program_resolves_a_name_of_a_dif() {
         let output = wrapped(&node, &rule, &program, &[url]).wait_with_output();
         String::from_utf8(output.unwrap().stdout).unwrap()
     };
-    let said = ask("http://web.vm:8080/page");
-    assert!(said.contains("GET /page HTTP/1.1"), "{said}");
-    let said = ask("http://nobody.vm:8080/");
-    assert!(said.contains("connection refused"), "{said}");
+    let printed = ask("http://web.vm:8080/page");
+    assert!(printed.contains("GET /page HTTP/1.1"), "{printed}");
+    let printed = ask("http://nobody.vm:8080/");
+    assert!(printed.contains("connection refused"), "{printed}");
     // Another name is a question for the program's own server, which this name defeats at once or
     // late; it never becomes a flow.
-    let said = ask("http://no-such-host.invalid:8080/");
-    assert!(said.contains("lookup no-such-host.invalid"), "{said}");
+    let printed = ask("http://no-such-host.invalid:8080/");
+    assert!(printed.contains("lookup no-such-host.invalid"), "{printed}");
 }
 
 /// Prints a page, or an error.

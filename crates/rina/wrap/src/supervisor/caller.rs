@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::calls::Descriptors;
 use crate::mark::Mark;
+use crate::settings::Settings;
 use crate::socket_address;
 
 /// A thread of a program that waits in a call.
@@ -136,6 +137,12 @@ impl Descriptors for Caller<'_> {
             .replace(id, number as u32, new.as_fd(), cloexec)?;
         self.put.replace(Some(new));
         Ok(())
+    }
+
+    /// The supervisor lets the kernel carry out calls with data, so that no program could use a
+    /// relayed socket.
+    fn relay(&self, _end: OwnedFd, _settings: &Settings) -> Result<(), Errno> {
+        Err(Errno::OPNOTSUPP)
     }
 }
 

@@ -1,0 +1,110 @@
+//! Many connections of wrapped programs at once.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::node::{CARINA, Node, both_in_one};
+
+fn wrapped(node: &Node, options: &[&str], program: &str) -> Child {
+    let program = format!(
+        "import resource, select, socket, sys\n\
+         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n\
+         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))\n{program}"
+    );
+    let mut command = Command::new(CARINA);
+    command.arg("--run").arg(node.directory.path().join("run"));
+    command.arg("wrap").args(options);
+    command.args(["/usr/bin/python3", "-c", &program]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// The node's descriptors, and its memory in KiB.
+fn use_of(node: &Node) -> (usize, u64) {
+    let process = Path::new("/proc").join(node.pid().to_string());
+    let descriptors = std::fs::read_dir(process.join("fd")).unwrap().count();
+    let status = std::fs::read_to_string(process.join("status")).unwrap();
+    let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let memory = memory.unwrap().trim().trim_end_matches(" kB");
+    (descriptors, memory.parse().unwrap())
+}
+
+const SERVER: &str = "
+server = socket.socket(); server.bind(('0.0.0.0', 7000)); server.listen(4096)
+server.setblocking(False)
+poll = select.epoll(); poll.register(server, select.EPOLLIN); opened = {}
+print('listening', flush=True)
+while True:
+    for number, _ in poll.poll():
+        if number == server.fileno():
+            try:
+                while True:
+                    connection = server.accept()[0]; connection.setblocking(False)
+                    opened[connection.fileno()] = connection
+                    poll.register(connection, select.EPOLLIN)
+            except BlockingIOError: continue
+        text = opened[number].recv(99)
+        if text: opened[number].send(text)
+        else: opened.pop(number).close()
+";
+
+const CLIENT: &str = "
+to = (socket.gethostbyname('srv.dif.internal'), 7000)
+def connect(count):
+    poll, waiting, connected = select.poll(), {}, []
+    while len(connected) < count:
+        # A server that does not accept in time refuses: such connections are tried again.
+        for _ in range(count - len(connected) - len(waiting)):
+            s = socket.socket(); s.setblocking(False)
+            if s.connect_ex(to) not in (0, 115): continue
+            waiting[s.fileno()] = s; poll.register(s, select.POLLOUT)
+        for number, _ in poll.poll(100):
+            s = waiting.pop(number); poll.unregister(number)
+            if s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR): continue
+            s.setblocking(True); connected.append(s)
+    return connected
+for _ in range(3):
+    connected = connect(COUNT)
+    for n, s in enumerate(connected): s.send(b'%d' % n)
+    for n, s in enumerate(connected): assert int(s.recv(9)) == n
+    for s in connected: s.close()
+idle = connect(IDLE)
+print('idle', flush=True); sys.stdin.read()
+";
+
+/// 1,000 connections open, exchange data and close together, three times; then 10,000 are idle. A
+/// low limit of descriptors makes it fewer.
+#[test]
+fn thousands_of_connections_cost_the_node_no_descriptors() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return println!("SKIP: there is no /usr/bin/python3 here");
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = limit.maximum.unwrap_or(u64::MAX).saturating_sub(200);
+    let (count, idle) = (most.min(1000), most.min(10_000));
+    let node = both_in_one();
+    let mut server = wrapped(&node, &["--as", "srv"], SERVER);
+    let line = |child: &mut Child| {
+        let mut line = String::new();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        line
+    };
+    assert_eq!(line(&mut server), "listening\n");
+    let before = use_of(&node);
+    let constants = format!("COUNT, IDLE = {count}, {idle}\n{CLIENT}");
+    let mut client = wrapped(&node, &[], &constants);
+    assert_eq!(line(&mut client), "idle\n");
+    let during = use_of(&node);
+    drop(client.stdin.take());
+    assert!(client.wait().unwrap().success());
+    server.kill().unwrap();
+    server.wait().unwrap();
+    println!(
+        "{idle} idle connections: the node has {} descriptors ({} without) and {} KiB ({} without)",
+        during.0, before.0, during.1, before.1
+    );
+    // The two programs hold the ends of a flow within the host.
+    assert!(during.0 < before.0 + 100, "{before:?}, {during:?}");
+}
