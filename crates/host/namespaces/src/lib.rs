@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batches;
 mod error;
 mod namespace;
 mod process;

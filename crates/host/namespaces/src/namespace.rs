@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::{Attempt, Error, Result};
@@ -71,14 +71,26 @@ impl NamespaceAccess {
     /// # Errors
     /// `ip` is missing or fails; the error has its message.
     pub fn ip(&self, words: &[impl AsRef<str>]) -> Result<String> {
+        self.run("ip", words)
+    }
+
+    /// Runs `tc` and returns its standard output.
+    ///
+    /// # Errors
+    /// `tc` is missing or fails; the error has its message.
+    pub fn tc(&self, words: &[impl AsRef<str>]) -> Result<String> {
+        self.run("tc", words)
+    }
+
+    fn run(&self, program: &str, words: &[impl AsRef<str>]) -> Result<String> {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-        let what = format!("ip {}", words.join(" "));
+        let what = format!("{program} {}", words.join(" "));
         let output = self
-            .command("ip")
+            .command(program)
             .args(&words)
             .stdin(Stdio::null())
             .output()
-            .attempt(format!("{what} (`ip` is in the package iproute2)"))?;
+            .attempt(format!("{what} (`{program}` is in the package iproute2)"))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
@@ -95,7 +107,27 @@ impl NamespaceAccess {
     /// # Errors
     /// `ip` is missing or a line fails; the error has the lines and the message.
     pub fn ip_batch(&self, namespace: &str, lines: &[String]) -> Result<()> {
-        self.run_batch(&["-n", namespace, "-batch", "-"], lines)
+        self.run_batch("ip", &["-n", namespace, "-batch", "-"], lines)
+    }
+
+    /// Runs lines of `tc` in a network namespace, in one process. It stops at the first line that
+    /// fails.
+    ///
+    /// # Errors
+    /// `tc` is missing or a line fails; the error has the lines and the message.
+    pub fn tc_batch(&self, namespace: &str, lines: &[String]) -> Result<()> {
+        self.run_batch("tc", &["-n", namespace, "-batch", "-"], lines)
+    }
+
+    /// Runs lines of `tc` in a network namespace, in one process, and returns their output. A line
+    /// that fails is skipped, such as one about an interface that does not exist.
+    ///
+    /// # Errors
+    /// `tc` is missing.
+    pub fn tc_lines(&self, namespace: &str, lines: &[String]) -> Result<String> {
+        let words = ["-n", namespace, "-force", "-batch", "-"];
+        let output = self.batch_output("tc", &words, lines)?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Runs lines of `ip` outside the network namespaces, in one process. It stops at the first
@@ -107,36 +139,52 @@ impl NamespaceAccess {
         if lines.is_empty() {
             return Ok(());
         }
-        self.run_batch(&["-batch", "-"], lines)
+        self.run_batch("ip", &["-batch", "-"], lines)
     }
 
-    fn run_batch(&self, words: &[&str], lines: &[String]) -> Result<()> {
-        let what = || format!("ip {} (`{}`)", words.join(" "), lines.join("; "));
-        let mut child = self
-            .command("ip")
-            .args(words)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .attempt(format!("{} (`ip` is in the package iproute2)", what()))?;
-        let mut text = lines.join("\n");
-        text.push('\n');
-        // `ip` prints little before it has read all lines. If it ends early, its exit status says
-        // so.
-        let written = child
-            .stdin
-            .take()
-            .map(|mut to| to.write_all(text.as_bytes()));
-        let output = child.wait_with_output().attempt(what())?;
+    fn run_batch(&self, program: &str, words: &[&str], lines: &[String]) -> Result<()> {
+        let output = self.batch_output(program, words, lines)?;
         if output.status.success() {
-            return written.unwrap_or(Ok(())).attempt(what());
+            return Ok(());
         }
         let stderr = String::from_utf8_lossy(&output.stderr);
         Err(Error::Command {
-            command: what(),
+            command: format!("{program} {} (`{}`)", words.join(" "), lines.join("; ")),
             stderr: stderr.trim().to_owned(),
         })
+    }
+
+    /// Runs a program that reads its commands, one a line, from standard input.
+    fn batch_output(&self, program: &str, words: &[&str], lines: &[String]) -> Result<Output> {
+        let what = || format!("{program} {} (`{}`)", words.join(" "), lines.join("; "));
+        let mut child = self
+            .command(program)
+            .args(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .attempt(format!(
+                "{} (`{program}` is in the package iproute2)",
+                what()
+            ))?;
+        let mut text = lines.join("\n");
+        text.push('\n');
+        // Written beside the reading, because the program may print more than its pipe holds before
+        // it has read all lines.
+        let to = child.stdin.take();
+        let (written, output) = std::thread::scope(|scope| {
+            let writer = scope.spawn(move || to.map(|mut to| to.write_all(text.as_bytes())));
+            let output = child.wait_with_output();
+            (writer.join(), output)
+        });
+        let output = output.attempt(what())?;
+        // A program that ends early says so by its exit status.
+        if output.status.success() {
+            let written = written.unwrap_or(None);
+            written.unwrap_or(Ok(())).attempt(what())?;
+        }
+        Ok(output)
     }
 
     /// The names of all network namespaces.

@@ -20,7 +20,7 @@ use crate::graph::{Graph, LinkName};
 use crate::link::{FrameLink, LinkCounts};
 use crate::neighbour::{Incoming, Outgoing};
 use crate::notices::Notices;
-use crate::part::Part;
+use crate::part::{Part, drop_together};
 use crate::ports::Ports;
 use crate::tap::Tap;
 
@@ -48,6 +48,14 @@ pub struct Network {
     is_armed: bool,
     /// The clock of [`Network::breathe`], if time must advance during a breath.
     clock: Option<fn() -> Instant>,
+}
+
+impl Drop for Network {
+    /// Drops the parts of apps that take long to free side by side.
+    fn drop(&mut self) {
+        let apps = std::mem::take(&mut self.apps).into_iter();
+        drop_together(apps.filter_map(|it| it.app.dismantle()).collect());
+    }
 }
 
 struct RunningApp {

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use crate::app::FrameApp;
 use crate::back_pressure::links_with_back_pressure;
@@ -39,14 +40,46 @@ impl Part {
 }
 
 /// What a network gives up when it changes. It must be dropped on a thread where no frame waits:
-/// dropping it frees large tables and closes kernel sockets.
+/// dropping it frees large tables and closes kernel sockets. Apps are dropped side by side, because
+/// the kernel takes tens of milliseconds to close a packet socket, mostly waiting.
 #[derive(Default)]
 pub(super) struct Discarded {
     /// Parts of apps that were removed.
     pub(super) apps: Vec<Box<dyn Any + Send>>,
     /// The graph that the network ran, with the configurations of its apps.
-    pub(super) graph: Graph,
+    pub(super) _graph: Graph,
 }
+
+impl Drop for Discarded {
+    fn drop(&mut self) {
+        drop_together(std::mem::take(&mut self.apps));
+    }
+}
+
+/// Drops values on several threads at the same time, and returns when all are dropped.
+pub(super) fn drop_together(values: Vec<Box<dyn Any + Send>>) {
+    let threads = values.len().min(THREADS_MAX);
+    let values = Mutex::new(values);
+    let next = || {
+        let mut values = values.lock().unwrap_or_else(PoisonError::into_inner);
+        values.pop()
+    };
+    let work = || {
+        while let Some(value) = next() {
+            drop(value);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Without a further thread, the others drop the values.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+}
+
+/// Most values that are dropped at the same time.
+const THREADS_MAX: usize = 128;
 
 /// Why a part cannot be run, and what was already built for it.
 pub(super) struct Refusal {
@@ -67,7 +100,7 @@ impl Prepared {
         let apps = self.built.into_values().filter_map(FrameApp::dismantle);
         Discarded {
             apps: apps.collect(),
-            graph: self.part.graph,
+            _graph: self.part.graph,
         }
     }
 }

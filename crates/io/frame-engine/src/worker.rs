@@ -19,7 +19,7 @@ use crate::graph::LinkName;
 use crate::link::LinkCounts;
 use crate::network::Network;
 use crate::notices::Notices;
-use crate::part::{Discarded, Part, Prepared, Refusal};
+use crate::part::{Discarded, Part, Prepared, Refusal, drop_together};
 use crate::rest::Rest;
 use crate::tap::Tap;
 
@@ -231,7 +231,7 @@ impl Inside {
                     if number == self.preparations {
                         self.prepare(part, opened, &reply)
                     } else {
-                        drop(std::thread::Builder::new().spawn(move || drop(opened)))
+                        drop(std::thread::Builder::new().spawn(move || drop_opened(opened)))
                     }
                 }
                 Command::Commit(reply) => {
@@ -295,6 +295,10 @@ impl Inside {
         let made = self.network.prepare(part, opened);
         let _ = reply.send(made.map(|made| self.prepared = Some(made)));
     }
+}
+
+fn drop_opened(opened: BTreeMap<String, Opened>) {
+    drop_together(opened.into_values().filter_map(Result::ok).collect());
 }
 
 /// How long a worker may take for an answer: an app may be opening a table of millions of rows.

@@ -12,7 +12,7 @@ use crate::graph::{Graph, LinkName};
 use crate::link::LinkCounts;
 use crate::neighbour::between;
 use crate::notices::Notices;
-use crate::part::{Discarded, Part, Refusal};
+use crate::part::{Part, Refusal};
 use crate::tap::Tap;
 use crate::worker::{Start, Work, Worker};
 
@@ -95,8 +95,7 @@ impl Workers {
         let _before = std::mem::replace(&mut self.graph, placed);
         let answers: Vec<_> = self.workers.iter().map(Worker::commit).collect();
         for (worker, answer) in self.workers.iter().zip(&answers) {
-            let Discarded { apps, graph } = worker.answer(answer)?;
-            drop((apps, graph));
+            drop(worker.answer(answer)?);
         }
         self.workers.truncate(after);
         Ok(difference)

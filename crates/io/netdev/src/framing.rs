@@ -169,7 +169,8 @@ impl Deframer {
     }
 }
 
-/// Longest SDU or piece in a frame of [`StreamFraming::Long`], in bytes.
+/// Largest payload of one frame of [`StreamFraming::Long`], in bytes. A longer SDU takes several
+/// frames, each with one piece of the SDU.
 pub const PIECE_BYTES_MAX: usize = 65_536;
 
 /// Size of the buffer in bytes, enough for two frames of maximum length.

@@ -5,6 +5,7 @@
 //! take now, and its descriptor becomes ready when the caller should try again.
 #![deny(unsafe_code)]
 
+mod address;
 mod bpf;
 mod bridge;
 mod error;
@@ -22,6 +23,7 @@ pub mod vlan_translate;
 mod vnet_header;
 mod xdp;
 
+pub use address::InterfaceAddresses;
 pub use bpf::{Filter, VlanMatch};
 pub use bridge::{Bridge, BridgeCounts, Change};
 pub use error::{FaultPlanError, NetdevError};

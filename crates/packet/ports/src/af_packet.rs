@@ -23,8 +23,13 @@
 //!   send while the interface accepted nothing for 10 ms
 //! - cost: one copy in each direction, and one system call for each burst that is sent
 //!
+//! The first ports of a process have rings of 6 MiB. When the rings of all ports occupy 128 MiB,
+//! each further port gets smaller ones, down to 192 KiB.
+//!
 //! If the interface goes down or is removed and comes back, also as a new interface of the same
 //! name, the app uses it again within 100 ms, or with the next frame to send.
+
+mod ring_memory;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -46,6 +51,7 @@ use carina_sys::{Interest, NetworkNamespace};
 use carina_time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
+use self::ring_memory::RingMemory;
 use crate::offload::{Intake, header_of};
 
 /// The configuration of the app `af_packet`, which connects a graph to an Ethernet interface that
@@ -93,6 +99,8 @@ pub struct AfPacket {
     interface: Interface,
     watch: InterfaceWatch,
     socket: PacketSocket,
+    // Dropped after the socket, which has the memory.
+    _rings: RingMemory,
     intake: Intake,
     /// Segments of a long frame for which the link had no room yet.
     backlog: VecDeque<Frame>,
@@ -195,12 +203,13 @@ impl AppConfig for AfPacketConfig {
     }
 
     fn build(&self, context: &mut AppContext<'_>) -> Result<AfPacket, AppError> {
-        let Taken {
-            elsewhere,
+        let Taken { elsewhere, opened } = self.taken()?;
+        let OpenPort {
             watch,
             interface,
             socket,
-        } = self.taken()?;
+            rings,
+        } = opened;
         check_mtu(&interface.name, interface.mtu, context.pool().frame_bytes())?;
         let counters = Counters {
             is_up: context.counter("is_up"),
@@ -220,6 +229,7 @@ impl AppConfig for AfPacketConfig {
             interface,
             watch,
             socket,
+            _rings: rings,
             intake: Intake {
                 pool: context.pool().clone(),
                 keeps_offload: self.offload,
@@ -235,29 +245,30 @@ impl AppConfig for AfPacketConfig {
 /// The system resources of the app.
 struct Taken {
     elsewhere: Elsewhere,
+    opened: OpenPort,
+}
+
+/// What the app opens in the namespace of its interface.
+struct OpenPort {
     watch: InterfaceWatch,
     interface: Interface,
     socket: PacketSocket,
+    rings: RingMemory,
 }
 
 impl AfPacketConfig {
     fn taken(&self) -> Result<Taken, AppError> {
         let elsewhere = Elsewhere::open(self.netns.as_deref())?;
-        let taken = elsewhere.within(|| self.taken_here());
-        let (watch, interface, socket) = taken.map_err(|source| PortError::Namespace {
+        let opened = elsewhere.within(|| self.open_here());
+        let opened = opened.map_err(|source| PortError::Namespace {
             path: self.netns.clone().unwrap_or_default(),
             source,
         })??;
-        Ok(Taken {
-            elsewhere,
-            watch,
-            interface,
-            socket,
-        })
+        Ok(Taken { elsewhere, opened })
     }
 
     /// Opens the interface in the namespace of the calling thread.
-    fn taken_here(&self) -> Result<(InterfaceWatch, Interface, PacketSocket), AppError> {
+    fn open_here(&self) -> Result<OpenPort, AppError> {
         let watch = InterfaceWatch::new()?;
         let interface = Interface::named(&self.interface)?;
         let layout = Layout {
@@ -265,11 +276,17 @@ impl AfPacketConfig {
             takes_long: true,
             ..Layout::for_mtu(interface.mtu)
         };
+        let (rings, layout) = RingMemory::reserve(layout);
         let socket = PacketSocket::open(&interface, layout, None)?;
         if self.promiscuous {
             socket.be_promiscuous(&interface)?;
         }
-        Ok((watch, interface, socket))
+        Ok(OpenPort {
+            watch,
+            interface,
+            socket,
+            rings,
+        })
     }
 }
 

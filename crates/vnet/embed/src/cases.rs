@@ -52,7 +52,7 @@ pub struct Arrival {
     pub request: Request,
 }
 
-/// A time of a case, in millionths of the case's abstract unit of time.
+/// A point in time or a duration in a case, in millionths of the case's abstract unit of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tick(pub u64);
 

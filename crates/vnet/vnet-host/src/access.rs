@@ -46,8 +46,8 @@ use crate::port_selection::PortSelection;
 use crate::progress::Progress;
 use crate::underlay::Underlay;
 
-/// The access points of a network on this host: their registers, and the threads that decide about
-/// users.
+/// The access points of a network on this host, through which end users join over WireGuard. Each
+/// has a register (a file of tokens and sessions) and a thread that decides which users may join.
 #[derive(Debug)]
 pub struct AccessPoints {
     dir: VnetDir,

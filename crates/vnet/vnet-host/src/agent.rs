@@ -233,7 +233,10 @@ impl Agent {
     pub fn plan(&self, document: &Document) -> Result<Plan> {
         let records: Vec<Record> = {
             let networks = self.lock();
-            networks.values().map(|network| network.record()).collect()
+            networks
+                .values()
+                .map(|network| Record::clone(&network.record()))
+                .collect()
         };
         let plan = Plan::of(document, &records, &self.admission_check())?;
         let is_this = |record: &&Record| record.is_of_operator(&plan.name);
@@ -270,8 +273,8 @@ impl Agent {
     /// There is no such network, or a provider ordered it. This host has no document of a network
     /// that a provider ordered.
     pub fn document(&self, name: &str) -> Result<Document> {
-        match self.network(name)?.record().wanted {
-            Requester::Here { document, .. } => Ok(*document),
+        match &self.network(name)?.record().wanted {
+            Requester::Here { document, .. } => Ok(Document::clone(document)),
             Requester::Provider { .. } => Err(Error::OfProvider(name.to_owned())),
         }
     }
@@ -325,7 +328,7 @@ impl Agent {
     /// There is no such network or node, or no path between the nodes.
     pub fn trace(&self, name: &str, query: &TraceQuery) -> Result<Trace> {
         let network = self.network(name)?;
-        let part = network.record().part;
+        let part = network.record().part.clone();
         trace::trace(&*network.vnet()?, &part, &self.vnets.vnet(name), query)
     }
 
@@ -466,7 +469,8 @@ fn find(networks: &BTreeMap<String, Arc<Network>>, name: &str) -> Result<Arc<Net
 fn others(networks: &BTreeMap<String, Arc<Network>>, but: Option<&str>) -> Vec<HostPart> {
     let all = networks.iter();
     let all = all.filter(|(name, _)| Some(name.as_str()) != but);
-    all.map(|(_, network)| network.record().part).collect()
+    all.map(|(_, network)| network.record().part.clone())
+        .collect()
 }
 
 fn random_id() -> Result<VnetId> {

@@ -7,6 +7,7 @@ use carina_api::control::{Client as Http, ClientError, Server};
 use carina_api::paths::RunDir;
 use carina_vnet::document::{Document, Form};
 
+use crate::link_hold::LinkHold;
 use crate::plan::Plan;
 use carina_api::output::Sink;
 use carina_vnet::access::{AccessReport, Revoked, TokenReport, TokenWanted, UserWanted};
@@ -252,6 +253,16 @@ impl Client {
         self.http.waiting(SWITCH).post(&path, &())
     }
 
+    /// Holds a link in the engine of its network, where its frames can be captured, until the
+    /// returned value is dropped or this process ends.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn hold_link(&self, name: &str, link: u32) -> Answer<LinkHold> {
+        let path = path_of(name, &format!("/links/{link}/hold"));
+        LinkHold::begin(self.http.waiting(HOLD), path)
+    }
+
     /// Saves a network into a new directory of the agent's host.
     ///
     /// # Errors
@@ -296,6 +307,8 @@ const AGENT: Server = Server {
 const TRACE: Duration = Duration::from_secs(60);
 /// Longest time for completing a change in progress, and for ending a node.
 const SWITCH: Duration = Duration::from_secs(120);
+/// Longest time that a link is held.
+const HOLD: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Longest time for migrating a machine.
 const MOVE: Duration = Duration::from_secs(300);
 /// Longest time for writing or reading all machines of a network.

@@ -1,10 +1,13 @@
 //! The engine of one network, on threads in the namespace of the network's ports.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel,
+};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use carina_frame::PoolConfig;
@@ -16,6 +19,7 @@ use carina_time::Duration;
 use rustix::process::Pid;
 
 use crate::error::{Attempt, Error, Result};
+use crate::interface_counts::{InterfaceCounts, interface_counts};
 use crate::namespace;
 
 /// The engine of one network. Dropping it ends the engine.
@@ -29,12 +33,17 @@ pub(crate) struct DataPlane {
     frame_bytes: AtomicUsize,
     /// The namespace of the engine, and the thread ID of its first thread.
     inside: (String, Pid),
+    /// The counters that the engine reported last.
+    known: Mutex<Counts>,
 }
+
+/// The counters of each link of a graph.
+type Counts = Vec<(LinkName, LinkCounts)>;
 
 enum Command {
     /// Run this graph, with frames of at least this many bytes.
     Become(Box<Graph>, usize, SyncSender<Result<()>>),
-    Count(SyncSender<Result<Vec<(LinkName, LinkCounts)>>>),
+    Count(SyncSender<Result<Counts>>),
 }
 
 impl DataPlane {
@@ -72,6 +81,7 @@ impl DataPlane {
                 thread: Some(thread),
                 frame_bytes: AtomicUsize::new(0),
                 inside: (namespace.to_owned(), number),
+                known: Mutex::default(),
             }),
             Err(error) => {
                 // The thread has sent the error as its last action, or it has panicked.
@@ -115,20 +125,41 @@ impl DataPlane {
     /// Changes the running graph to `graph`; apps that stay the same keep running.
     pub(crate) fn become_graph(&self, graph: Graph) -> Result<()> {
         let frame_bytes = self.frame_bytes.load(Ordering::Relaxed);
-        self.ask(|reply| Command::Become(Box::new(graph), frame_bytes, reply))
+        let answer = self.ask(|reply| Command::Become(Box::new(graph), frame_bytes, reply))?;
+        answer.recv().unwrap_or(Err(Error::Ended(ENGINE)))
     }
 
-    /// The counters of each link of the graph.
-    pub(crate) fn counts(&self) -> Result<Vec<(LinkName, LinkCounts)>> {
-        self.ask(Command::Count)
+    /// The counters of each link of the graph. While the engine is being changed, which may take
+    /// seconds, these are the counters that it reported last.
+    pub(crate) fn counts(&self) -> Result<Counts> {
+        let answer = self.ask(Command::Count)?;
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match answer.recv_timeout(COUNT) {
+            Ok(counts) => {
+                let counts = counts?;
+                known().clone_from(&counts);
+                Ok(counts)
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(known().clone()),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Ended(ENGINE)),
+        }
     }
 
-    fn ask<T>(&self, command: impl FnOnce(SyncSender<Result<T>>) -> Command) -> Result<T> {
+    /// The kernel's counters of the interfaces in the engine's namespace, by name.
+    pub(crate) fn interface_counts(&self) -> BTreeMap<String, InterfaceCounts> {
+        interface_counts(self.inside.1)
+    }
+
+    /// Sends a command to the engine, and returns the end at which its answer will arrive.
+    fn ask<T>(
+        &self,
+        command: impl FnOnce(SyncSender<Result<T>>) -> Command,
+    ) -> Result<Receiver<Result<T>>> {
         let (reply, answer) = sync_channel(1);
         let sent = self.commands.as_ref().map(|to| to.send(command(reply)));
         self.wakeup.signal();
         match sent {
-            Some(Ok(())) => answer.recv().unwrap_or(Err(Error::Ended(ENGINE))),
+            Some(Ok(())) => Ok(answer),
             _ => Err(Error::Ended(ENGINE)),
         }
     }
@@ -216,5 +247,77 @@ const LONG_FRAMES: usize = 8192;
 /// Length of these frames, for packets of the largest MTU.
 const LONG_FRAME_BYTES: usize = 9000 + HEADER_BYTES;
 const ENGINE: &str = "the engine of the links";
+/// How long a report waits for the counters of an engine that is being changed.
+const COUNT: std::time::Duration = std::time::Duration::from_millis(100);
 /// Time between two checks whether a worker has ended.
 const LOOK: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use carina_frame_engine::{
+        AppConfig, AppContext, AppError, FrameApp, Outside, PortList, Ports,
+    };
+    use carina_namespaces::Namespace;
+
+    use super::*;
+
+    /// An app that is built when the test allows it.
+    #[derive(Clone, Debug)]
+    struct Awaiting(Arc<(SyncSender<()>, Mutex<Receiver<()>>)>);
+
+    struct AwaitingApp;
+
+    impl PartialEq for Awaiting {
+        fn eq(&self, other: &Awaiting) -> bool {
+            Arc::ptr_eq(&self.0, &other.0)
+        }
+    }
+
+    impl AppConfig for Awaiting {
+        const KIND: &'static str = "awaiting";
+        const INPUTS: PortList = PortList::NO_PORT;
+        const OUTPUTS: PortList = PortList::NO_PORT;
+        type App = AwaitingApp;
+
+        fn outside(&self) -> Outside {
+            Outside::Something
+        }
+
+        fn build(&self, _: &mut AppContext<'_>) -> std::result::Result<AwaitingApp, AppError> {
+            let (begun, allowed) = &*self.0;
+            let limit = std::time::Duration::from_secs(20);
+            begun.send(())?;
+            allowed.lock().unwrap().recv_timeout(limit)?;
+            Ok(AwaitingApp)
+        }
+    }
+
+    impl FrameApp for AwaitingApp {
+        fn push(&mut self, _: &mut Ports<'_>) {}
+    }
+
+    #[test]
+    fn counters_are_reported_while_the_engine_changes() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let namespace = format!("cv-changing-{}", std::process::id());
+        let _namespace = Namespace::new(&namespace).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let plane = DataPlane::start(&namespace, &directory.path().join("counters")).unwrap();
+        let ((begun, begins), (allow, allowed)) = (mpsc::sync_channel(1), mpsc::sync_channel(1));
+        let mut graph = Graph::new();
+        graph.app("a", Awaiting(Arc::new((begun, Mutex::new(allowed)))));
+        std::thread::scope(|scope| {
+            let change = scope.spawn(|| plane.become_graph(graph));
+            begins.recv().unwrap();
+            assert!(plane.counts().unwrap().is_empty());
+            // The change waits for this test; the report did not wait for the change.
+            assert!(!change.is_finished());
+            allow.send(()).unwrap();
+            change.join().unwrap().unwrap();
+        });
+    }
+}

@@ -288,7 +288,8 @@ impl VnetDir {
         self.0.join(format!("{node}.founded"))
     }
 
-    /// Path of the list of the machines' control groups, one path per line.
+    /// Path of the file that lists the control groups (cgroups) of the network's VMs, one path per
+    /// line. Carina removes these groups when it ends the network.
     #[must_use]
     pub fn groups(&self) -> PathBuf {
         self.0.join("groups")

@@ -115,6 +115,7 @@ mod tests {
                 ends: ["a:eth0".into(), "b:eth0".into()],
                 carrier: Carrier::Gre,
                 rate: "5Mbps".parse().unwrap(),
+                path: None,
                 state: LinkState::Absent,
                 rtt_ns: None,
                 passed: Default::default(),

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod isolation;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use carina_apps::shaper::ShaperConfig;
@@ -23,17 +24,20 @@ use crate::underlay::{NEEDED, UnderlayPort};
 use carina_vnet::host_part::LinkEnd;
 
 /// The graph of a part. A link within this host has two ports and a shaper in each direction. A
-/// link to another host has a port, a shaper for what it sends, and a tunnel or a flow.
+/// link to another host has a port, a shaper for what it sends, and a tunnel or a flow. Links in
+/// `kernel` are left out: they use the kernel's path.
 pub(crate) fn graph_of(
     part: &HostPart,
     underlay: Option<&UnderlayPort>,
     flows: &Flows,
     ports: &PortSelection,
+    kernel: &BTreeSet<u32>,
 ) -> Result<Graph> {
     let mut graph = Graph::new();
     let mut tunnels = Vec::new();
     for link in &part.links {
         match &link.far {
+            Far::Here(_) if kernel.contains(&link.number) => {}
             Far::Here(_) => {
                 for side in [0, 1] {
                     let next = format!("{}.input", ports.app((link.number, 1 - side)));
@@ -200,7 +204,14 @@ mod tests {
     #[test]
     fn graph_joins_the_two_ports_of_a_link_and_no_others() {
         let links = part(&["a b", "b c"]);
-        let graph = graph_of(&links, None, &Flows::new(), &PortSelection::default()).unwrap();
+        let graph = graph_of(
+            &links,
+            None,
+            &Flows::new(),
+            &PortSelection::default(),
+            &BTreeSet::new(),
+        )
+        .unwrap();
         graph.check().unwrap();
         assert_eq!(graph.apps().count(), 8);
         let of = |link: &LinkName| {

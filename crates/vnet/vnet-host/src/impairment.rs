@@ -4,6 +4,7 @@
 //! put others on top of them. Those are stored in a file beside the record, so that they last
 //! across restarts of the agent until they are removed.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 
@@ -99,12 +100,27 @@ pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> R
     Ok(())
 }
 
-/// Frames that an app of the network's engine has dropped, according to its counters.
-pub(crate) fn dropped_by(counters: &[Reading], app: &str) -> u64 {
-    let of_app = format!("{app}/drop_");
-    let is_of_frames = |it: &&Reading| it.name.starts_with(&of_app) && !it.name.ends_with("_bytes");
-    let drops = counters.iter().filter(is_of_frames);
-    drops.map(|it| it.value).sum()
+/// Frames that the apps of a network's engine have dropped, by app.
+#[derive(Debug)]
+pub(crate) struct Drops(BTreeMap<String, u64>);
+
+impl Drops {
+    /// The drops according to the counters of the engine.
+    pub(crate) fn of(counters: &[Reading]) -> Drops {
+        let mut all = BTreeMap::new();
+        for it in counters {
+            let of_app = it.name.split_once("/drop_");
+            if let Some((app, _)) = of_app.filter(|(_, what)| !what.ends_with("_bytes")) {
+                *all.entry(app.to_owned()).or_default() += it.value;
+            }
+        }
+        Drops(all)
+    }
+
+    /// Frames that one app has dropped.
+    pub(crate) fn of_app(&self, app: &str) -> u64 {
+        self.0.get(app).copied().unwrap_or(0)
+    }
 }
 
 /// Reads the impairments of a network; none if the file does not exist.
@@ -129,6 +145,8 @@ pub(crate) fn write(dir: &VnetDir, all: &Impairments) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::far_flow::Flows;
     use crate::graph::graph_of;
@@ -140,7 +158,7 @@ mod tests {
     fn one_direction_of_one_link_is_impaired() {
         let part = part(&["a b", "b c"]);
         let (flows, ports) = (Flows::new(), PortSelection::default());
-        let mut graph = graph_of(&part, None, &flows, &ports).unwrap();
+        let mut graph = graph_of(&part, None, &flows, &ports, &BTreeSet::new()).unwrap();
         let back = Some(Impairment {
             loss: "1%".parse().ok(),
             ..Impairment::default()
@@ -188,8 +206,14 @@ mod tests {
         let (there, back) = (slow, slow);
         let all: Impairments = [(0, LinkImpairment { there, back })].into();
         for part in [part(&["a b"]), part_with_a_flow()] {
-            let mut graph =
-                graph_of(&part, None, &Flows::new(), &PortSelection::default()).unwrap();
+            let mut graph = graph_of(
+                &part,
+                None,
+                &Flows::new(),
+                &PortSelection::default(),
+                &BTreeSet::new(),
+            )
+            .unwrap();
             splice(&mut graph, &part, &all).unwrap();
             graph.check().unwrap();
             let shapers = graph.apps().filter(|(_, kind)| *kind == "shaper");
@@ -204,7 +228,14 @@ mod tests {
     #[test]
     fn what_comes_from_another_host_is_impaired_before_the_port() {
         let part = part_with_a_flow();
-        let mut graph = graph_of(&part, None, &Flows::new(), &PortSelection::default()).unwrap();
+        let mut graph = graph_of(
+            &part,
+            None,
+            &Flows::new(),
+            &PortSelection::default(),
+            &BTreeSet::new(),
+        )
+        .unwrap();
         let both = Some(Impairment {
             loss: "1%".parse().ok(),
             ..Impairment::default()
@@ -266,7 +297,7 @@ mod tests {
         });
         let graph = |all: &Impairments| {
             let (flows, ports) = (Flows::new(), PortSelection::default());
-            let mut graph = graph_of(&part, None, &flows, &ports).unwrap();
+            let mut graph = graph_of(&part, None, &flows, &ports, &BTreeSet::new()).unwrap();
             splice(&mut graph, &part, all).map(|()| graph)
         };
         let made = graph(&Impairments::new()).unwrap();

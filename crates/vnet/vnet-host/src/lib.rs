@@ -12,7 +12,8 @@
 //! A node is a network namespace or a virtual machine. Each end of a link is a port: a veth or a
 //! tap in a namespace that belongs to this network alone, and in which no interface has an address.
 //! Each network has an engine graph of its own, which connects the two ports of each link and
-//! nothing else: there is no bridge, no forwarding table, and no graph that two networks share. A
+//! nothing else: there is no bridge, no forwarding table, and no graph that two networks share.
+//! Fast links between namespaces use the kernel's own path instead: filters move their frames. A
 //! link to another host leaves through a tunnel over the [`underlay`], an interface of the host.
 //!
 //! All names contain the network's uid ([`names`]), so that what a killed agent has left behind is
@@ -42,7 +43,10 @@ mod graph;
 pub mod guest_wire;
 mod host_dif;
 mod impairment;
+mod interface_counts;
+mod kernel_path;
 pub mod leftovers;
+mod link_hold;
 pub mod link_name;
 mod making;
 mod member;
@@ -50,6 +54,7 @@ pub mod names;
 mod namespace;
 pub mod nics;
 mod node;
+mod paths;
 pub mod plan;
 mod port_selection;
 mod probe;
@@ -62,6 +67,7 @@ mod saved_error;
 pub mod server;
 mod steps;
 mod switched_off;
+mod threads;
 pub mod trace;
 pub mod underlay;
 mod vnet;
@@ -72,7 +78,9 @@ pub mod whereabouts;
 pub use agent::Agent;
 pub use directory::{Record, Requester, VnetDir, Vnets};
 pub use error::{Error, Result};
+pub use link_hold::LinkHold;
 pub use node::{Arrived, Collector, CommandLimits, Output, Sink, Stream};
+pub use paths::Hold;
 pub use port_selection::port_app_now;
 pub use underlay::{HostSettings, Underlay, own_name};
 pub use watch::{EchoStream, Echoes};

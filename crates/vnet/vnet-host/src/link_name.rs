@@ -122,6 +122,7 @@ mod tests {
             ends: [(*one).to_owned(), (*other).to_owned()],
             carrier: Carrier::Ipip,
             rate: Rate::from_bps(1).unwrap(),
+            path: None,
             state: LinkState::Up,
             rtt_ns: None,
             passed: Default::default(),

@@ -1,5 +1,8 @@
 //! Creates and removes the ports of links: veths to namespaces, taps for machines.
 
+use std::collections::BTreeSet;
+
+use carina_namespaces::NamespaceAccess;
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{EndPart, HostPart, LinkPart};
 
@@ -10,16 +13,21 @@ use crate::port_selection::both_ports;
 use carina_vnet::host_part::LinkEnd;
 
 /// Creates the namespaces of a part that are not in `existing`: the one for ports, and those of
-/// nodes.
+/// nodes. In those of nodes, the loopback interface is down until the node is configured.
 pub(crate) fn make_namespaces(part: &HostPart, existing: &[String]) -> Result<()> {
     namespace::make(existing, &ports_namespace(part.vnet))?;
     let nodes = part.nodes.iter();
-    let mut nodes = nodes.filter(|node| node.kind == Kind::Namespace);
-    nodes.try_for_each(|node| namespace::make(existing, &node_namespace(part.vnet, &node.name)))
+    let nodes = nodes.filter(|node| node.kind == Kind::Namespace);
+    let names = nodes.map(|node| node_namespace(part.vnet, &node.name));
+    let existing: BTreeSet<&String> = existing.iter().collect();
+    let missing = names.filter(|name| !existing.contains(name));
+    let lines: Vec<String> = missing.map(|name| format!("netns add {name}")).collect();
+    Ok(NamespaceAccess::of_root().ip_lines_in_any_order(&lines)?)
 }
 
 /// Creates the ports at both ends of links.
 pub(crate) fn make_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
+    let numbers: BTreeSet<&u32> = numbers.iter().collect();
     let links = part.links.iter();
     let links = links.filter(|link| numbers.contains(&link.number));
     let ends = links.flat_map(ends_of);

@@ -56,6 +56,13 @@ pub fn impair_app(link: u32, side: usize) -> String {
     format!("l{link}-{side}-impair")
 }
 
+/// The number of the link to which an app of the engine belongs, by the app's name. `None` for an
+/// app that serves several links.
+#[must_use]
+pub fn link_of_app(app: &str) -> Option<u32> {
+    app.strip_prefix('l')?.split_once('-')?.0.parse().ok()
+}
+
 /// Name of the app for the tunnel of a link to another host.
 #[must_use]
 pub fn tunnel_app(link: u32) -> String {
@@ -96,6 +103,24 @@ pub const UNDERLAY_APP: &str = "underlay";
 mod tests {
     use super::*;
     use crate::steps::tests::part;
+
+    #[test]
+    fn apps_name_the_links_to_which_they_belong() {
+        let apps = [
+            port_app(7, 1),
+            port_app(7, 0) + "b",
+            rate_app(7, 0),
+            impair_app(7, 1),
+            tunnel_app(7),
+            flow_app(7),
+            arp_app(7),
+            access_app(7),
+            card_app(7),
+        ];
+        assert!(apps.iter().all(|app| link_of_app(app) == Some(7)));
+        let others = [MUX_APP, UNDERLAY_APP, "lo-0", "7-0"];
+        assert!(others.iter().all(|app| link_of_app(app).is_none()));
+    }
 
     #[test]
     fn namespaces_of_other_networks_are_strangers() {

@@ -31,9 +31,21 @@ pub struct Plan {
     /// Why this host cannot make the network, and what it could make; `None` if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// What the network will lack although this host can make it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The steps: nodes first, then links, then changes that make nothing. Unchanged nodes and
     /// links have no step.
     pub steps: Vec<PlannedStep>,
+}
+
+/// The note about a network that is too large for routes.
+pub(crate) const NO_ROUTES: &str = "the nodes get no routes, because they would need more than \
+                                    2,000,000: only nodes with a common link reach each other";
+
+fn notes(part: &HostPart) -> Vec<String> {
+    let found = part.lacks_routes().then(|| NO_ROUTES.to_owned());
+    found.into_iter().collect()
 }
 
 /// One step of a [`Plan`]: what happens to one node or link, and why.
@@ -116,6 +128,7 @@ impl Plan {
             name: name.clone(),
             is_there: before.is_some(),
             refusal,
+            notes: notes(&after.part),
             steps,
         })
     }
@@ -472,5 +485,19 @@ mod tests {
             (plan.refusal, plan.steps[0].action),
             (None, Action::Replace)
         );
+    }
+
+    #[test]
+    fn network_without_routes_is_noted() {
+        let nodes = "[defaults]\nkind = \"namespace\"\n[node.a]\n[node.b]\n[node.c]\n";
+        let text = |pairs: &[&str]| format!("{nodes}{}", links(pairs, "1Mbps"));
+        // Neighbours need no routes.
+        let mut part = record(&text(&["a b", "b a"])).part;
+        part.nodes.iter_mut().for_each(|node| node.routes.clear());
+        assert_eq!(notes(&part), Vec::<String>::new());
+        let mut part = record(&text(&["a b", "b c"])).part;
+        assert_eq!(notes(&part), Vec::<String>::new());
+        part.nodes.iter_mut().for_each(|node| node.routes.clear());
+        assert_eq!(notes(&part), [NO_ROUTES]);
     }
 }

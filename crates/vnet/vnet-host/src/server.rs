@@ -6,7 +6,7 @@ mod refusals;
 
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use carina_vnet_web::answers::{answer, bad, document_in, event_query, json_in, r
 use tokio::sync::oneshot;
 
 use crate::agent::Agent;
-use crate::node::{CommandLimits, Sink};
+use crate::node::{CommandLimits, Sink, Stream};
 use carina_vnet::impairment::LinkImpairment;
 use carina_vnet::report::NodeSwitch;
 use carina_vnet::report::{AtPath, ConsoleTyped, Exec, ExecReply, PoolReport};
@@ -205,6 +205,7 @@ fn router(service: Service) -> Router {
         .route("/v1/vnets/{name}/nodes/{node}/restart", post(restart_node))
         .route("/v1/vnets/{name}/links/{link}/up", post(link_up))
         .route("/v1/vnets/{name}/links/{link}/down", post(link_down))
+        .route("/v1/vnets/{name}/links/{link}/hold", post(hold_link))
         .route("/v1/vnets/{name}/save", post(save))
         .route("/v1/restore", post(restore))
         .merge(access::routes())
@@ -402,6 +403,24 @@ async fn switch_link(State(service): Shared, Path((name, link)): OfLink, is_up: 
     answer(move || Ok(service.agent.switch_link(&name, link, is_up)?)).await
 }
 
+/// Holds a link in the engine until the client closes the connection. The answer has a line when
+/// the engine has the link, and then a line every second, which tells the client that the agent
+/// lives.
+async fn hold_link(State(service): Shared, Path((name, link)): OfLink) -> Response {
+    streamed((), move |sink, is_gone| {
+        let _hold = service.agent.hold(&name, &[link])?;
+        let is_over = || is_gone.load(Ordering::Acquire);
+        while sink.take(Stream::Stdout, HELD, &is_over).is_continue() {
+            let next = Instant::now() + HELD_EVERY;
+            while Instant::now() < next && !is_over() {
+                std::thread::sleep(LOOK);
+            }
+        }
+        Ok(0)
+    })
+    .await
+}
+
 async fn save(State(service): Shared, Path(name): Path<String>, body: Bytes) -> Response {
     answer(move || Ok(service.agent.save(&name, &path_in(&body)?)?)).await
 }
@@ -442,6 +461,9 @@ const LINGER: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_secs(20);
 /// Interval between two checks whether a transient agent ends.
 const LOOK: Duration = Duration::from_millis(100);
+/// The line that says that a link is held, and the time between two.
+const HELD: &[u8] = b"held\n";
+const HELD_EVERY: Duration = Duration::from_secs(1);
 /// Largest number of requests that block at the same time, such as requests for events, commands
 /// and removals.
 const BLOCKING_MAX: usize = 64;

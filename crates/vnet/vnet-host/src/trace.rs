@@ -45,7 +45,7 @@ pub(crate) fn trace(
         (None, Err(_)) => return Err(vnet.no_node(&query.to)),
     };
     let some: Vec<Spot> = route.spots.iter().map(|(_, spot)| *spot).collect();
-    let watch = Watch::begin(part, &vnet.port_selection(), &dir.counters(), &some)?;
+    let watch = Watch::begin((vnet, part), &dir.counters(), &some)?;
     // Without the counter file, only the reasons of drops are unknown.
     let readings = || counter_file::read(&dir.counters()).unwrap_or_default();
     let before = readings();

@@ -7,6 +7,7 @@ mod impaired;
 mod inside;
 mod members;
 mod moving;
+mod paths;
 mod probing;
 mod saving;
 mod sending;
@@ -14,7 +15,6 @@ mod switching;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,16 +31,20 @@ use crate::far_flow::FarFlows;
 use crate::graph::graph_of;
 use crate::host_dif::HostDif;
 use crate::impairment;
+use crate::kernel_path;
 use crate::leftovers;
 use crate::making::{make_namespaces, make_ports, remove_ports};
 use crate::names::ports_namespace;
 use crate::namespace;
 use crate::node::{Images, Node, Site, forget_moves, recover};
+use crate::paths::Paths;
+use crate::plan::NO_ROUTES;
 use crate::port_selection::{PortSelection, both_ports};
 use crate::progress::Progress;
 use crate::saved::Saved;
 use crate::steps::Steps;
 use crate::switched_off::{self, SwitchedOff};
+use crate::threads::{each, each_owned};
 use crate::underlay::Underlay;
 use carina_vnet::host_part::LinkEnd;
 use carina_vnet::impairment::Impairments;
@@ -64,6 +68,8 @@ pub(crate) struct Vnet {
     off: Mutex<SwitchedOff>,
     /// Link ends that use their second port.
     second: Mutex<PortSelection>,
+    /// Which links use the kernel's path.
+    paths: Arc<Mutex<Paths>>,
     /// The saved network from which nodes are being restored, if any.
     saved: Mutex<Option<Arc<Saved>>>,
     access: AccessPoints,
@@ -106,8 +112,10 @@ impl Vnet {
         interfaces.retain(|it| !of_arrivals.contains(it));
         let second = PortSelection::among(&interfaces);
         let current = observed(dir, part, &existing)?;
+        let paths = paths_of_earlier(&current);
         Ok(Vnet {
             second: Mutex::new(second),
+            paths: Arc::new(Mutex::new(paths)),
             saved: Mutex::new(Saved::of_network(dir, record)?.map(Arc::new)),
             dir: dir.clone(),
             images: Arc::clone(images),
@@ -138,6 +146,9 @@ impl Vnet {
         let mut current = lock(&self.part);
         self.forget_ended(&mut current)?;
         self.progress.begin(part);
+        if part.lacks_routes() {
+            self.progress.tell(NO_ROUTES);
+        }
         self.admit_arrivals(&mut current, part)?;
         self.progress.note(Phase::Discovery, discovery);
         let done = self.change(&current, part);
@@ -194,7 +205,8 @@ impl Vnet {
         let underlay = self.underlay.as_ref().filter(|_| leaves);
         let underlay = underlay.map(Underlay::read_port).transpose()?;
         let flows = self.flows.take();
-        let mut graph = graph_of(part, underlay.as_ref(), &flows, ports)?;
+        let kernel = lock(&self.paths).kernel.clone();
+        let mut graph = graph_of(part, underlay.as_ref(), &flows, ports, &kernel)?;
         self.access.add(&mut graph, part, ports)?;
         impairment::splice(&mut graph, part, &lock(&self.impairments))?;
         Ok(graph)
@@ -218,6 +230,7 @@ impl Vnet {
         let (sent, ended) = self.apart_by_sending(part, &steps.ended)?;
         self.relink(current, part, steps, &ended)?;
         self.flows.keep(part)?;
+        self.enter_kernel_paths(part);
         // By now link ends may use their other ports.
         let graph = self.graph(part)?;
         let of_ports = began.elapsed();
@@ -231,6 +244,7 @@ impl Vnet {
         });
         let waited = began.elapsed().saturating_sub(of_nodes);
         joined.unwrap_or(Err(Error::Ended("the change of the engine")))?;
+        self.leave_kernel_paths(part)?;
         self.end_nodes(part, &sent)?;
         made?;
         self.progress.note(Phase::Tunnels, of_ports + waited);
@@ -255,6 +269,7 @@ impl Vnet {
         self.end_nodes(part, ended)?;
         remove_ports(current, &steps.unlinked)?;
         lock(&self.second).forget(&steps.unlinked);
+        lock(&self.paths).forget(&steps.unlinked);
         self.repoint(current, part, steps)?;
         self.leave_difs(current, part)?;
         self.end_members(current, part)?;
@@ -265,6 +280,7 @@ impl Vnet {
             // end.
             remove_ports(part, &without)?;
         }
+        lock(&self.paths).forget(&without);
         make_ports(part, &without)?;
         self.forget_switched_off(part)?;
         self.forget_impairments(part)
@@ -389,15 +405,16 @@ impl Vnet {
 
     /// Ends the agent's control of the network, but leaves its nodes and links running.
     pub(crate) fn leave(self) {
-        let nodes = self
-            .nodes
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        for node in nodes.into_values() {
+        each_owned(self.take_nodes(), |node| {
             if let Some(node) = Arc::into_inner(node) {
                 node.leave();
             }
-        }
+        });
+    }
+
+    fn take_nodes(&self) -> Vec<Arc<Node>> {
+        let nodes = std::mem::take(&mut *lock(&self.nodes));
+        nodes.into_values().collect()
     }
 
     fn node(&self, name: &str) -> Result<Arc<Node>> {
@@ -425,6 +442,24 @@ impl Vnet {
     }
 }
 
+impl Drop for Vnet {
+    /// Ends the consoles of all nodes side by side.
+    fn drop(&mut self) {
+        each_owned(self.take_nodes(), drop);
+    }
+}
+
+/// The paths of links that an earlier agent has left. Without `tc` the links use the engine.
+fn paths_of_earlier(current: &HostPart) -> Paths {
+    if current.links.is_empty() {
+        return Paths::default();
+    }
+    let namespace = ports_namespace(current.vnet);
+    let made = kernel_path::found(&namespace, current).unwrap_or_default();
+    let limits = kernel_path::limited(&namespace).unwrap_or_default();
+    Paths::of_earlier(made, limits)
+}
+
 /// The nodes and links of `part` that exist on this host now.
 fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<HostPart> {
     let nodes = leftovers::existing_nodes(dir, part, namespaces)?;
@@ -450,36 +485,11 @@ fn source_towards(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
         .map_or(Ipv4Addr::UNSPECIFIED, |it| it.address.address())
 }
 
-/// Calls a function for each item, on several threads. Returns the first error after all calls have
-/// ended.
-fn each<T: Sync>(items: &[T], act: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
-    let next = AtomicUsize::new(0);
-    let first = Mutex::new(None);
-    let work = || {
-        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = act(item) {
-                lock(&first).get_or_insert(error);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..items.len().min(THREADS) {
-            scope.spawn(work);
-        }
-    });
-    match lock(&first).take() {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A thread that panicked in a critical section has left the value consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most nodes and links that are worked on at the same time.
-const THREADS: usize = 16;
 const CONSOLE: Duration = Duration::from_secs(60);
 /// Longest time for a machine with an image of the store to boot under emulation.
 const IMAGE: Duration = Duration::from_secs(600);

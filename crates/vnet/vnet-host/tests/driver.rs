@@ -157,6 +157,21 @@ impl Browser {
         }
     }
 
+    /// Presses the mouse at a position, moves it to another one, and releases it.
+    pub(crate) fn drags(&mut self, from: [f64; 2], to: [f64; 2]) {
+        let middle = [0, 1].map(|side| f64::midpoint(from[side], to[side]));
+        for (kind, [x, y]) in [
+            ("mousePressed", from),
+            ("mouseMoved", middle),
+            ("mouseMoved", to),
+            ("mouseReleased", to),
+        ] {
+            let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "buttons": 1,
+                "clickCount": 1 });
+            self.command("Input.dispatchMouseEvent", params);
+        }
+    }
+
     /// Types text into the focused element.
     pub(crate) fn types(&mut self, text: &str) {
         self.command("Input.insertText", json!({ "text": text }));

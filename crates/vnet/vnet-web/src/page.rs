@@ -157,6 +157,10 @@ fn router(kind: Kind, api: Router, token: Token) -> Router {
             "/",
             get(async move || sent("text/html; charset=utf-8", text)),
         )
+        .route(
+            "/console",
+            get(async move || sent("text/html; charset=utf-8", CONSOLE_PAGE)),
+        )
         .route("/page/{file}", get(file))
 }
 
@@ -216,16 +220,21 @@ fn is_token(token: &str, given: &[u8]) -> bool {
 
 const PAGE: &str = include_str!("page/page.html");
 const PROVIDER_PAGE: &str = include_str!("page/provider.html");
+const CONSOLE_PAGE: &str = include_str!("page/console.html");
 
 /// The files of the page, by name.
-const FILES: [(&str, &str); 20] = [
+const FILES: [(&str, &str); 30] = [
     ("page.css", include_str!("page/page.css")),
     ("ask.js", include_str!("page/ask.js")),
     ("begin.js", include_str!("page/begin.js")),
     ("capture.js", include_str!("page/capture.js")),
+    ("clusters.js", include_str!("page/clusters.js")),
+    ("coordinates.js", include_str!("page/coordinates.js")),
     ("details.js", include_str!("page/details.js")),
     ("document.js", include_str!("page/document.js")),
+    ("drawing.js", include_str!("page/drawing.js")),
     ("elements.js", include_str!("page/elements.js")),
+    ("figures.js", include_str!("page/figures.js")),
     ("grants.js", include_str!("page/grants.js")),
     ("hosts.js", include_str!("page/hosts.js")),
     ("layers.js", include_str!("page/layers.js")),
@@ -233,10 +242,16 @@ const FILES: [(&str, &str); 20] = [
     ("main.js", include_str!("page/main.js")),
     ("map.js", include_str!("page/map.js")),
     ("network.js", include_str!("page/network.js")),
+    ("picture.js", include_str!("page/picture.js")),
+    ("places.js", include_str!("page/places.js")),
     ("promises.js", include_str!("page/promises.js")),
     ("provider.js", include_str!("page/provider.js")),
+    ("roles.js", include_str!("page/roles.js")),
+    ("room.js", include_str!("page/room.js")),
     ("screen.js", include_str!("page/screen.js")),
+    ("terminal.js", include_str!("page/terminal.js")),
     ("time.js", include_str!("page/time.js")),
+    ("toml.js", include_str!("page/toml.js")),
     ("trace.js", include_str!("page/trace.js")),
     ("window.js", include_str!("page/window.js")),
 ];
@@ -275,7 +290,7 @@ mod tests {
         let parts = FILES
             .iter()
             .map(|(_, text)| *text)
-            .chain([PAGE, PROVIDER_PAGE]);
+            .chain([PAGE, PROVIDER_PAGE, CONSOLE_PAGE]);
         for text in parts {
             let own = text.replace("http://www.w3.org/2000/svg", "");
             for word in ["http:", "https:", "//cdn", "@import", "url(", "innerHTML"] {

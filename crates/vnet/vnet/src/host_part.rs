@@ -223,14 +223,15 @@ pub const ACCESS_MTU_MAX: u16 = 2048 - 32;
 pub type LinkEnd = (u32, usize);
 
 impl NodePart {
-    /// The next hop of packets to `to`: the `via` of the matching route, or `to` itself if there is
-    /// none.
+    /// The next hop of packets to `to`: `to` itself at a link of the node, else the `via` of the
+    /// route with the longest matching prefix, else `to` itself.
     #[must_use]
     pub fn next_hop(&self, to: Ipv4Addr) -> Ipv4Addr {
-        let via = self.routes.iter().find(|route| {
-            let prefix = InterfaceAddress::new(to, route.to.bits());
-            prefix.is_some_and(|it| it.prefix() == route.to)
-        });
+        if self.interfaces.iter().any(|it| it.address.has(to)) {
+            return to;
+        }
+        let matching = self.routes.iter().filter(|route| route.to.has(to));
+        let via = matching.max_by_key(|route| route.to.bits());
         via.map_or(to, |route| route.via)
     }
 }
@@ -262,6 +263,25 @@ impl HostPart {
     #[must_use]
     pub fn interface(&self, end: &EndPart) -> Option<&InterfacePart> {
         self.node(&end.node)?.interface(&end.interface)
+    }
+
+    /// Whether nodes would need routes, but have none because there would be too many
+    /// ([`Layout::routes`](crate::layout::Layout::routes)).
+    #[must_use]
+    pub fn lacks_routes(&self) -> bool {
+        let mut neighbours: BTreeMap<&str, &str> = BTreeMap::new();
+        let has_path = self.links.iter().any(|link| {
+            let Far::Here(far) = &link.far else {
+                return false;
+            };
+            let ends = [(&link.near, far), (far, &link.near)];
+            // The neighbours of a node that has two are on a path over that node.
+            let mut ends = ends
+                .iter()
+                .map(|(end, peer)| (end.node.as_str(), peer.node.as_str()));
+            ends.any(|(node, peer)| *neighbours.entry(node).or_insert(peer) != peer)
+        });
+        has_path && self.nodes.iter().all(|node| node.routes.is_empty())
     }
 
     /// A status of this part in which every node and link is still absent.

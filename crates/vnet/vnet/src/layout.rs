@@ -8,7 +8,9 @@
 //! interfaces and addresses, whatever other links are added or removed.
 
 mod access;
+mod aggregation;
 mod nics;
+mod routes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
@@ -17,7 +19,7 @@ use carina_wire::ether::Mac;
 use serde::{Deserialize, Serialize};
 
 use crate::document::{Document, End, InterfaceAddress, InterfaceAddress6, Link};
-use crate::host_part::{EndPart, InterfacePart, Route6Part, RoutePart, VnetId};
+use crate::host_part::{EndPart, InterfacePart, VnetId};
 
 pub use self::access::LaidAccess;
 pub use self::nics::LaidNic;
@@ -77,9 +79,6 @@ impl LaidLink {
 
 /// MTU of cards.
 const MTU: u16 = 1500;
-
-/// If all routes to all links were more than this, the nodes of the network get none.
-const ROUTES_MAX: usize = 200_000;
 
 impl Layout {
     /// Lays out a document. Links of `before` that the document still has keep their numbers and
@@ -179,109 +178,6 @@ impl Layout {
         found.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
         found
     }
-
-    /// For each node, routes to the links at which it has no interface, each along a path with the
-    /// fewest links. Empty if the network would need more than 200,000 routes.
-    #[must_use]
-    pub fn routes(&self) -> BTreeMap<String, Vec<RoutePart>> {
-        let ends = self.ends_of_nodes(|_| true);
-        let address = |number, side| self.links[&number].address(number, side);
-        let routes = ends.keys().map(|node| {
-            let paths = self.paths_from(node, &ends, address);
-            let mut routes: Vec<RoutePart> = paths
-                .links
-                .into_iter()
-                .map(|(number, via)| RoutePart {
-                    to: address(number, 0).prefix(),
-                    via: via.address(),
-                })
-                .collect();
-            for (other, via) in paths.nodes {
-                let points = self.access().filter(|(_, laid)| laid.end.node == other);
-                let points = points.map(|(number, _)| access::prefix_of(number).prefix());
-                let cards = self.nics().filter(|(_, laid)| laid.end.node == other);
-                let cards = cards.map(|(number, _)| nics::prefix_of(number).prefix());
-                let via = via.address();
-                routes.extend(points.chain(cards).map(|to| RoutePart { to, via }));
-            }
-            ((*node).to_owned(), routes)
-        });
-        routes.collect()
-    }
-
-    /// Like [`Layout::routes`], for IPv6: over the links that have IPv6 addresses.
-    #[must_use]
-    pub fn routes6(&self) -> BTreeMap<String, Vec<Route6Part>> {
-        let ends = self.ends_of_nodes(|link| link.addresses6.is_some());
-        let address = |number, side: usize| {
-            let pair = self.links[&number].addresses6;
-            pair.expect("only links with addresses are looked at")[side]
-        };
-        let routes = ends.keys().map(|node| {
-            let paths = self.paths_from(node, &ends, address);
-            let routes = paths.links.into_iter().map(|(number, via)| Route6Part {
-                to: address(number, 0).prefix(),
-                via: via.address(),
-            });
-            ((*node).to_owned(), routes.collect())
-        });
-        routes.collect()
-    }
-
-    /// The ends of links at each node, for links that `is_used` chooses. Empty if the network would
-    /// need too many routes.
-    fn ends_of_nodes(&self, is_used: impl Fn(&LaidLink) -> bool) -> EndsOfNodes<'_> {
-        let mut ends = EndsOfNodes::new();
-        for (number, link) in self.links().filter(|(_, link)| is_used(link)) {
-            for (side, end) in link.ends.iter().enumerate() {
-                ends.entry(&end.node).or_default().push((number, side));
-            }
-        }
-        if ends.len().saturating_mul(self.links.len()) > ROUTES_MAX {
-            ends.clear();
-        }
-        ends
-    }
-
-    /// Finds the paths from one node, by breadth-first search: the first hop to every other node,
-    /// and through it the links of that node.
-    fn paths_from<'a, A: Copy>(
-        &'a self,
-        node: &'a str,
-        ends: &EndsOfNodes<'a>,
-        address: impl Fn(u32, usize) -> A,
-    ) -> Paths<'a, A> {
-        let mut via: BTreeMap<&str, Option<A>> = BTreeMap::from([(node, None)]);
-        let mut left = VecDeque::from([node]);
-        let mut known: BTreeSet<u32> = ends[node].iter().map(|(number, _)| *number).collect();
-        let (mut links, mut nodes) = (Vec::new(), Vec::new());
-        while let Some(here) = left.pop_front() {
-            for (number, side) in &ends[here] {
-                let next = self.links[number].ends[1 - side].node.as_str();
-                let first = via[here].unwrap_or_else(|| address(*number, 1 - side));
-                if !via.contains_key(next) {
-                    via.insert(next, Some(first));
-                    left.push_back(next);
-                }
-                if known.insert(*number) {
-                    links.push((*number, first));
-                }
-            }
-            nodes.extend(via[here].map(|via| (here, via)));
-        }
-        Paths { links, nodes }
-    }
-}
-
-/// For each node, its ends of links: the number of the link, and the side.
-type EndsOfNodes<'a> = BTreeMap<&'a str, Vec<(u32, usize)>>;
-
-/// What a node reaches over others.
-struct Paths<'a, A> {
-    /// The links at which it has no interface, each with the address of the first hop.
-    links: Vec<(u32, A)>,
-    /// The other nodes, each with the address of the first hop.
-    nodes: Vec<(&'a str, A)>,
 }
 
 /// The end with the interface that the document names, or with the next free interface.
@@ -320,6 +216,7 @@ fn mac_of(vnet: VnetId, link: u32, side: usize) -> Mac {
 mod tests {
     use super::*;
     use crate::document::Form;
+    use crate::host_part::RoutePart;
 
     fn document(links: &[&str]) -> Document {
         let mut text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\n[node.c]\n[node.d]\n".to_owned();

@@ -374,7 +374,8 @@ pub struct AdvertisedHost {
     pub labels: BTreeSet<String>,
 }
 
-/// A link between two advertised hosts.
+/// A link between two hosts of an [`Advertisement`], with its free rate and delay. Unless
+/// `is_exact`, it may represent several links, or hide the rate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdvertisedLink {

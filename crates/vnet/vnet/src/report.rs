@@ -110,6 +110,9 @@ pub struct LinkReport {
     pub carrier: Carrier,
     /// Rate that the link carries in each direction.
     pub rate: Rate,
+    /// What moves the link's frames on its host; `None` if the host does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<LinkPath>,
     /// State of the link.
     pub state: LinkState,
     /// Round trip of the last probe, ns; `None` if no probe was answered.
@@ -120,6 +123,16 @@ pub struct LinkReport {
     /// The impairments of the two directions.
     #[serde(default, skip_serializing_if = "LinkImpairment::is_none")]
     pub impairment: LinkImpairment,
+}
+
+/// What moves the frames of a link on its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkPath {
+    /// The engine of the network, in the agent's process.
+    Engine,
+    /// The kernel: filters redirect the frames from one port of the link to the other.
+    Kernel,
 }
 
 /// Counters of one direction of a link.

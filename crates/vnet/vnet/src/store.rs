@@ -87,7 +87,7 @@ pub trait Store {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
-/// Identifies a lease of a store.
+/// Identifies a lease of a store. When the lease ends, the store deletes the keys attached to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeaseId(pub u64);
 

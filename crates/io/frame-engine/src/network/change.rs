@@ -83,7 +83,13 @@ impl Network {
         self.rewire();
         self.order = order(&self.apps, self.links.len());
         self.next_tick = Instant::ZERO;
-        (difference, Discarded { apps, graph })
+        (
+            difference,
+            Discarded {
+                apps,
+                _graph: graph,
+            },
+        )
     }
 
     fn build(

@@ -1,7 +1,7 @@
 //! Tests of graphs on several threads: order, difference, refusals, sleep.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use carina_frame::Pool;
@@ -435,4 +435,82 @@ fn apps_are_made_and_dropped_while_their_worker_goes_on() {
     workers.configure(&alone).unwrap();
     assert_eq!(dropped.load(Ordering::Relaxed), 4);
     assert!(others_go_on(&visits));
+}
+
+/// When it is dropped, waits until the other apps of its kind are being dropped, too.
+#[derive(Clone, Debug)]
+struct Meeting {
+    present: Arc<(Mutex<usize>, Condvar)>,
+    /// Number of apps that did not wait in vain.
+    met: Arc<AtomicU64>,
+    number: usize,
+}
+
+struct MeetingApp(Meeting);
+
+impl PartialEq for Meeting {
+    fn eq(&self, other: &Meeting) -> bool {
+        self.number == other.number
+    }
+}
+
+impl AppConfig for Meeting {
+    const KIND: &'static str = "meeting";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::NO_PORT;
+    type App = MeetingApp;
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<MeetingApp, AppError> {
+        Ok(MeetingApp(self.clone()))
+    }
+}
+
+impl FrameApp for MeetingApp {
+    fn dismantle(self: Box<Self>) -> Option<Box<dyn std::any::Any + Send>> {
+        Some(self)
+    }
+}
+
+impl Drop for MeetingApp {
+    fn drop(&mut self) {
+        let (count, changed) = &*self.0.present;
+        let mut present = count.lock().unwrap();
+        *present += 1;
+        changed.notify_all();
+        let limit = Duration::from_secs(20);
+        let waited = changed.wait_timeout_while(present, limit, |count| *count < APPS);
+        let met = !waited.unwrap().1.timed_out();
+        self.0.met.fetch_add(u64::from(met), Ordering::Relaxed);
+    }
+}
+
+const APPS: usize = 12;
+
+#[test]
+fn apps_are_dropped_side_by_side() {
+    let pool = PoolConfig {
+        frames: 64,
+        frame_bytes: 64,
+    };
+    // By a change of the graph, and with the workers.
+    for is_change in [true, false] {
+        let mut meeting = Meeting {
+            present: Arc::default(),
+            met: Arc::default(),
+            number: 0,
+        };
+        let mut graph = Graph::new();
+        for number in 0..APPS {
+            meeting.number = number;
+            graph.app(&format!("a{number}"), meeting.clone());
+        }
+        let mut workers = Workers::new(pool, CounterFile::private().unwrap());
+        workers.configure(&graph).unwrap();
+        if is_change {
+            workers.configure(&Graph::new()).unwrap();
+        }
+        drop(workers);
+        // One after the other, all but the last app would wait in vain.
+        assert_eq!(meeting.met.load(Ordering::Relaxed), APPS as u64);
+    }
 }

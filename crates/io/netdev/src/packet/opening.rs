@@ -75,14 +75,14 @@ impl PacketSocket {
         }
         if layout.takes_long {
             set_int(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)?;
-            let bytes = layout.rx_bytes as libc::c_int;
+            let bytes = layout.rx_bytes.max(RCVBUF_MIN) as libc::c_int;
             if set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
                 set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
             }
         }
         // Frames in transit count against the send buffer, which is small by default. Without
         // CAP_NET_ADMIN the system's limit applies, and bursts are shorter.
-        let bytes = layout.tx_bytes as libc::c_int;
+        let bytes = layout.tx_bytes.max(SNDBUF_MIN) as libc::c_int;
         if set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes).is_err() {
             set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes)?;
         }
@@ -180,6 +180,12 @@ struct RingRequest {
 
 /// The kernel allocates rings in blocks of this size, or of one slot if a slot is larger.
 const BLOCK_BYTES: usize = 64 << 10;
+
+/// Lowest limit of the long frames that wait outside the receive ring, in bytes. The kernel
+/// allocates memory only for frames that wait.
+const RCVBUF_MIN: usize = 4 << 20;
+/// Lowest limit of the frames that are being sent, in bytes.
+const SNDBUF_MIN: usize = 2 << 20;
 
 const TPACKET_V2: libc::c_int = 1;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;

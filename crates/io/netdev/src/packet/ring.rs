@@ -30,6 +30,20 @@ impl Layout {
         }
     }
 
+    /// The same layout with rings of other sizes: the receive ring has `rx_bytes`, a power of two,
+    /// and the send ring half of it. If fewer than 32 frames fit into that, the rings are larger.
+    #[must_use]
+    pub fn with_rings(self, rx_bytes: usize) -> Layout {
+        let rx_bytes = rx_bytes
+            .max(SLOTS_MIN * self.slot_bytes())
+            .max(RING_MIN * 2);
+        Layout {
+            rx_bytes,
+            tx_bytes: rx_bytes / 2,
+            ..self
+        }
+    }
+
     /// Size of one slot of a ring in bytes: a power of two, so that slots fill the kernel's blocks
     /// exactly.
     pub(super) fn slot_bytes(&self) -> usize {
@@ -78,6 +92,11 @@ impl Ring {
         self.out += 1;
     }
 }
+
+/// Fewest frames that the receive ring of [`Layout::with_rings`] holds.
+const SLOTS_MIN: usize = 32;
+/// Memory of the smallest ring, in bytes.
+const RING_MIN: usize = 64 << 10;
 
 /// Size of a MAC header in bytes: two addresses and an Ethertype.
 pub const MAC_HEADER_BYTES: usize = 14;

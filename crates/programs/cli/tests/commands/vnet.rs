@@ -54,9 +54,9 @@ fn embed_bench_ends_with_ctrl_c() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut printed = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    printed.read_line(&mut line).unwrap();
     assert!(line.contains("seed 1 of 1000"), "{line}");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -71,7 +71,7 @@ fn embed_bench_names_what_is_wrong_on_its_command_line() {
     ] {
         let output = bench_embed(&words).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains(expected), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.contains(expected), "{printed}");
     }
 }

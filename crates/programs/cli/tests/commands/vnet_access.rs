@@ -60,11 +60,11 @@ fn users_join_a_network_are_bounded_and_cut_off() {
     // A revoked user is disconnected at once, with a message.
     let begin = Instant::now();
     site.done(&["revoke", "demo", "home", "--user", "alice"]);
-    let (code, said) = alice.end();
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("revoked"), "{said}");
-    let took = begin.elapsed();
-    assert!(took < Duration::from_secs(20), "{took:?}");
+    let (code, printed) = alice.end();
+    assert_eq!(code, Some(3), "{printed}");
+    assert!(printed.contains("revoked"), "{printed}");
+    let elapsed = begin.elapsed();
+    assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
     assert!(!site.answers(0, "10.0.0.2") && !site.interfaces(0).contains("carina"));
     assert!(site.refusal(0, &token).contains("revoked"));
     site.wait("an answer to bob still", || site.answers(1, "10.0.0.2"));
@@ -95,9 +95,9 @@ fn user_is_in_one_network_with_a_rate(site: &Site) {
     for _ in 0..20 {
         site.wait("one answer more", || site.answers(0, "10.0.0.2"));
     }
-    let took = megabyte(site, 0, "demo");
+    let elapsed = megabyte(site, 0, "demo");
     // 8 Mbit at 10 Mbit/s take this long, apart from the first burst.
-    assert!(took > Duration::from_millis(700), "{took:?}");
+    assert!(elapsed > Duration::from_millis(700), "{elapsed:?}");
     assert_eq!(site.segments("other", "r2"), others);
     // A node reaches the user.
     let node = site.node("demo", "r2");
@@ -185,14 +185,14 @@ fn nodes_have_cards_of_the_host_and_give_them_back() {
     });
     // There is only one card.
     let refused = site.command(&["up", &two]);
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(3), "{said}");
-    assert!(said.contains("network card"), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(3), "{printed}");
+    assert!(printed.contains("network card"), "{printed}");
     let unknown = site.command(&["up", &file("three", "bridge")]);
-    let said = String::from_utf8_lossy(&unknown.stderr);
+    let printed = String::from_utf8_lossy(&unknown.stderr);
     assert!(
-        !unknown.status.success() && said.contains("forwarder"),
-        "{said}"
+        !unknown.status.success() && printed.contains("forwarder"),
+        "{printed}"
     );
     // The next agent adopts the network, and the card returns to the host with the network's
     // removal.
@@ -264,8 +264,8 @@ fn machine_of_a_user_is_plugged_into_the_network() {
     let tested = site.done(&["test", "demo"]);
     assert!(tested.to_string().contains("carol"), "{tested}");
     // Its link has a rate limit, as all links of a network.
-    let took = megabyte_of(&site, 0, "demo", "10.160.0.2");
-    assert!(took > Duration::from_millis(700), "{took:?}");
+    let elapsed = megabyte_of(&site, 0, "demo", "10.160.0.2");
+    assert!(elapsed > Duration::from_millis(700), "{elapsed:?}");
     site.done(&["down", "demo"]);
     assert!(!site.answers(0, "10.0.0.2"));
 }

@@ -128,9 +128,9 @@ fn is_refused(house: &House, here: &str, there: &str) {
         ("de", "r", there, "de"),
     ] {
         let output = house.migration(operator, node, to).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            !output.status.success() && said.contains(words),
+            !output.status.success() && printed.contains(words),
             "{node}: {output:?}"
         );
     }
@@ -176,9 +176,9 @@ fn is_drained(house: &House) {
     };
     std::fs::write(house.path("late.toml"), late("reject")).unwrap();
     let refused = house.operator(&["up", &house.path("late.toml")]);
-    let said = String::from_utf8_lossy(&refused.stderr);
+    let printed = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        !refused.status.success() && said.contains("no host"),
+        !refused.status.success() && printed.contains("no host"),
         "{refused:?}\n{}",
         house.logs()
     );
@@ -188,16 +188,16 @@ fn is_drained(house: &House) {
     std::fs::write(house.path("late.toml"), late("queue 25m")).unwrap();
     succeeded(house.operator(&["up", &house.path("late.toml")]));
     let refused = house.drain("drain", here);
-    let said = String::from_utf8_lossy(&refused.stderr);
+    let printed = String::from_utf8_lossy(&refused.stderr);
     let words = "s of late: node s cannot move to another host: it is a namespace";
     assert!(
-        refused.status.code() == Some(3) && said.contains(words),
+        refused.status.code() == Some(3) && printed.contains(words),
         "{refused:?}"
     );
     // The refused command has changed nothing.
     let refused = house.drain("undrain", here);
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(said.contains("is not drained"), "{refused:?}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    assert!(printed.contains("is not drained"), "{refused:?}");
     for name in ["late", "alone"] {
         succeeded(house.operator(&["down", name]));
     }

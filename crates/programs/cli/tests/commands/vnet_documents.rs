@@ -70,3 +70,29 @@ fn wrong_documents_are_refused_with_file_line_and_remedy() {
         Some(1)
     );
 }
+
+#[test]
+fn document_is_drawn_before_it_is_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("demo.toml");
+    fs::write(&file, document_of_the_page()).unwrap();
+    let picture = directory.path().join("demo.svg");
+    let drawn = vnet(&["show", "--svg", picture.to_str().unwrap()], &file);
+    assert!(drawn.status.success(), "{drawn:?}");
+    let svg = fs::read_to_string(&picture).unwrap();
+    for word in [
+        "<svg ",
+        ">r1</text>",
+        ">r2</text>",
+        ">r3</text>",
+        "document of network demo",
+    ] {
+        assert!(svg.contains(word), "{word} in {svg}");
+    }
+    // Nodes that are not up yet have no state.
+    assert!(!svg.contains("stroke-dasharray"), "{svg}");
+    fs::write(&file, "[vnet]\nname = 7\n").unwrap();
+    let refused = vnet(&["show"], &file);
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("demo.toml: line 2"));
+}

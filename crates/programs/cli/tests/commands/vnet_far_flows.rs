@@ -43,11 +43,14 @@ fn down(providers: &Providers) {
 fn passes_the_checks(providers: &Providers, mtu: u32) {
     let tested = providers.command(&["test"]);
     assert!(tested.status.success(), "{tested:?}\n{}", providers.logs());
-    let said: Value = serde_json::from_slice(&tested.stdout).unwrap();
-    assert_eq!(said[0]["seen"], "probes have passed 2 links", "{said}");
-    let tests = said.as_array().unwrap();
-    assert!(tests.iter().all(|it| it["holds"] == true), "{said}");
-    assert_eq!(tests.len(), 3, "{said}");
+    let printed: Value = serde_json::from_slice(&tested.stdout).unwrap();
+    assert_eq!(
+        printed[0]["seen"], "probes have passed 2 links",
+        "{printed}"
+    );
+    let tests = printed.as_array().unwrap();
+    assert!(tests.iter().all(|it| it["holds"] == true), "{printed}");
+    assert_eq!(tests.len(), 3, "{printed}");
     // The guest's interfaces have this MTU, and packets of this length pass both links
     // unfragmented.
     let links = inside(providers, "b", "ip link show");
@@ -55,8 +58,8 @@ fn passes_the_checks(providers: &Providers, mtu: u32) {
     assert_eq!(links.matches(&told).count(), 2, "{links}");
     let bytes = mtu - 28;
     let ping = format!("busybox ping -c 2 -W 30 -s {bytes} 10.0.0.6");
-    let said = inside(providers, "a", &ping);
-    assert!(said.contains("2 packets received"), "{said}");
+    let printed = inside(providers, "a", &ping);
+    assert!(printed.contains("2 packets received"), "{printed}");
 }
 
 fn inside(providers: &Providers, node: &str, command: &str) -> String {
@@ -68,8 +71,8 @@ fn inside(providers: &Providers, node: &str, command: &str) -> String {
 fn json(providers: &Providers, agent: &str, words: &[&str]) -> Value {
     let output = providers.at_host(agent, words);
     // A command that fails prints its failure after the result.
-    let mut said = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
-    let first = said.next().and_then(Result::ok);
+    let mut printed = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
+    let first = printed.next().and_then(Result::ok);
     first.unwrap_or_else(|| panic!("{words:?}: {output:?}"))
 }
 
@@ -77,8 +80,8 @@ fn json(providers: &Providers, agent: &str, words: &[&str]) -> Value {
 /// is down.
 fn far_link(providers: &Providers, agent: &str) -> Option<Result<(), String>> {
     let output = providers.at_host(agent, &["vnet", "status"]);
-    let said: Value = serde_json::from_slice(&output.stdout).ok()?;
-    let mut links = said["links"].as_array()?.iter();
+    let printed: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let mut links = printed["links"].as_array()?.iter();
     let far = links.find(|it| it["ends"][1].as_str().is_some_and(|it| it.contains("host")))?;
     match far["state"].as_str() {
         Some("up") => Some(Ok(())),
@@ -124,8 +127,8 @@ fn same_file_passes_the_same_checks_over_two_providers() {
         }
     }
     // Nodes reach each other by name, from one provider to the other.
-    let said = inside(&providers, "a", "carina ping c -c 2");
-    assert!(said.contains("PING c in row"), "{said}");
+    let printed = inside(&providers, "a", "carina ping c -c 2");
+    assert!(printed.contains("PING c in row"), "{printed}");
     // The people who run a host see where the link leads, and can trace echo requests into it.
     let places = json(&providers, "agent h1", &["vnet", "where", "a"]);
     let way = places[0]["ways"]["eth0"].as_str().unwrap();

@@ -61,8 +61,8 @@ fn operator_gets_a_network_of_two_providers() {
     std::fs::write(&file, large.write(Form::Toml)).unwrap();
     let refused = providers.command(&["up", &file]);
     assert_eq!(refused.status.code(), Some(3), "{refused:?}\n{}", logs());
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("network large is refused"), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(printed.contains("network large is refused"), "{printed}");
     assert_eq!(providers.records().len(), 0);
 }
 
@@ -71,14 +71,14 @@ fn operator_goes_into_nodes(providers: &Providers) {
     for node in ["a", "d"] {
         let words = [node, "sh", "-c", "ip -br address show dev eth0; exit 3"];
         let output = providers.command_inside("exec", &words, b"");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(
             output.status.code(),
             Some(3),
             "{output:?}\n{}",
             providers.logs()
         );
-        assert!(said.contains("10.0.0."), "{said}");
+        assert!(printed.contains("10.0.0."), "{printed}");
         let answer = format!("it is {node}");
         providers.console(node, "echo it is $CARINA_NODE\n", &answer);
     }
@@ -94,8 +94,8 @@ fn operator_goes_into_nodes(providers: &Providers) {
     let expected = |at: usize| b"0123456789\n"[at % 11];
     assert!((0..LARGE).all(|at| output.stdout[at] == expected(at)));
     let test = providers.command(&["test"]);
-    let said = String::from_utf8_lossy(&test.stdout).into_owned();
-    assert!(said.contains("probes have passed 3 links"), "{said}");
+    let printed = String::from_utf8_lossy(&test.stdout).into_owned();
+    assert!(printed.contains("probes have passed 3 links"), "{printed}");
     for (verb, words) in [
         ("exec", &["z", "true"][..]),
         ("migrate", &["a"]),
@@ -178,8 +178,8 @@ fn member(providers: &Providers, laptop: &Namespace) -> Child {
     let made = done(providers, &["token", "club", "home", "--user", "alice"]);
     let made: serde_json::Value = serde_json::from_str(&made).unwrap();
     let token = made["token"].as_str().unwrap();
-    let said = Token::read(token).unwrap();
-    let claims = said.claims();
+    let printed = Token::read(token).unwrap();
+    let claims = printed.claims();
     has_no_secrets(serde_json::to_string(claims).unwrap().as_bytes());
     let is_right = |at: &SocketAddr| at.ip().to_string() == HOST_FOR_USERS;
     assert!(claims.at.iter().all(is_right), "{claims:?}");
@@ -187,9 +187,9 @@ fn member(providers: &Providers, laptop: &Namespace) -> Child {
     member.args(["--json", "vnet", "join", token]);
     member.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut member = member.spawn().unwrap();
-    let mut said = BufReader::new(member.stdout.take().unwrap());
+    let mut printed = BufReader::new(member.stdout.take().unwrap());
     let mut line = String::new();
-    said.read_line(&mut line).unwrap();
+    printed.read_line(&mut line).unwrap();
     assert!(line.contains("10.128.0.3"), "{line}");
     has_no_secrets(line.as_bytes());
     member
@@ -203,8 +203,8 @@ fn tokens_that_cannot_be_are_refused(providers: &Providers) {
         let output = providers.command(&["token", "club", access, "--user", user]);
         assert!(!output.status.success(), "{output:?}");
         has_no_secrets(&output.stderr);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains(why), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.contains(why), "{printed}");
     }
 }
 
@@ -213,8 +213,12 @@ fn user_to_whom_the_network_reaches_is_a_node_near_them(providers: &Providers) {
     // refusal.
     let reach = ["carol", "bash", "-c", ": < /dev/tcp/10.0.0.1/9"];
     let output = providers.command_inside("exec", &reach, b"");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("refused"), "{said}\n{}", providers.logs());
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        printed.contains("refused"),
+        "{printed}\n{}",
+        providers.logs()
+    );
     let there = |agent: &str| {
         let record = providers.records_of(agent).pop().unwrap();
         std::fs::read_to_string(record.join("record.json")).unwrap()
@@ -226,28 +230,29 @@ fn user_to_whom_the_network_reaches_is_a_node_near_them(providers: &Providers) {
     };
     assert!(has_node(&there("agent h2")) && !has_node(&there("agent h1")));
     let refused = providers.command(&["token", "club", "branch", "--user", "carol"]);
-    let said = String::from_utf8_lossy(&refused.stderr);
+    let printed = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        !refused.status.success() && said.contains("needs no token"),
-        "{said}"
+        !refused.status.success() && printed.contains("needs no token"),
+        "{printed}"
     );
 }
 
 fn namespaces_of_a_careful_provider_are_closed(providers: &mut Providers) {
     providers.opens_namespaces = false;
     providers.kill_and_begin("agent h1");
-    let said = providers.wait("the agent to be back", || {
+    let printed = providers.wait("the agent to be back", || {
         let output = providers.command_inside("exec", &["a", "true"], b"");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{output:?}");
-        said.contains("is a namespace")
-            .then_some((output.status.code(), said))
+        printed
+            .contains("is a namespace")
+            .then_some((output.status.code(), printed))
     });
-    assert_eq!(said.0, Some(3), "{}", said.1);
+    assert_eq!(printed.0, Some(3), "{}", printed.1);
     assert!(
-        said.1.contains("--open-namespaces") && said.1.contains("kind = \"vm\""),
+        printed.1.contains("--open-namespaces") && printed.1.contains("kind = \"vm\""),
         "{}",
-        said.1
+        printed.1
     );
     let console = providers.command_inside("console", &["a"], b"id\n");
     assert_eq!(console.status.code(), Some(3), "{console:?}");
@@ -261,11 +266,11 @@ fn namespaces_of_a_careful_provider_are_closed(providers: &mut Providers) {
 fn delegate_lets_users_in_and_does_no_more(providers: &Providers) {
     let token = ["token", "club", "home", "--user", "alice", "--for", "1m"];
     let refused = providers.command_of_delegate(&token);
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(3), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(3), "{printed}");
     assert!(
-        said.contains("bob has no rights in a network club"),
-        "{said}"
+        printed.contains("bob has no rights in a network club"),
+        "{printed}"
     );
     let granted = providers.command(&["grant", "club", "--to", "bob", "--may", "token"]);
     assert!(granted.status.success(), "{granted:?}");
@@ -277,15 +282,18 @@ fn delegate_lets_users_in_and_does_no_more(providers: &Providers) {
     }
     for words in [&["down", "club"][..], &["show"], &["test"], &["grants"]] {
         let output = providers.command_of_delegate(words);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         assert!(
-            !output.status.success() && said.contains("acme"),
-            "{words:?}: {said}"
+            !output.status.success() && printed.contains("acme"),
+            "{words:?}: {printed}"
         );
     }
     let listed = providers.command(&["grants", "club"]);
-    let said = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(said.contains("\"bob\"") && said.contains("token"), "{said}");
+    let printed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(
+        printed.contains("\"bob\"") && printed.contains("token"),
+        "{printed}"
+    );
     let notes = providers.accesses();
     for what in [
         "lets alice in at access point home",
@@ -297,7 +305,7 @@ fn delegate_lets_users_in_and_does_no_more(providers: &Providers) {
 
 /// Runs a command of the operator. Returns whether it succeeded, and its output, which must contain
 /// no name of the substrate.
-fn said(providers: &Providers, words: &[&str]) -> (bool, String) {
+fn printed(providers: &Providers, words: &[&str]) -> (bool, String) {
     let output = providers.command(words);
     has_no_secrets(&output.stdout);
     has_no_secrets(&output.stderr);
@@ -307,7 +315,7 @@ fn said(providers: &Providers, words: &[&str]) -> (bool, String) {
 
 /// Runs a command of the operator that must succeed, and returns its output.
 fn done(providers: &Providers, words: &[&str]) -> String {
-    let (is_done, text) = said(providers, words);
+    let (is_done, text) = printed(providers, words);
     assert!(is_done, "{words:?}: {text}\n{}", providers.logs());
     text
 }
@@ -318,7 +326,7 @@ fn operator_looks_at_links(providers: &Providers) {
     let all = |words: &[&str]| done(providers, words);
     // On a busy machine an echo reply may arrive too late.
     let way = providers.wait("an answer to each echo", || {
-        let (is_answered, text) = said(providers, &["trace", "a", "d"]);
+        let (is_answered, text) = printed(providers, &["trace", "a", "d"]);
         let way: Trace = serde_json::from_str(text.lines().next()?).ok()?;
         (is_answered && way.answered == way.asked).then_some(way)
     });
@@ -332,7 +340,7 @@ fn operator_looks_at_links(providers: &Providers) {
     let both = [near, far].map(|end| end.split(':').next().unwrap());
     let both = both.join(",");
     all(&["impair", &both, "loss=100%", "--one-way"]);
-    let (is_answered, text) = said(providers, &["trace", "a", "d"]);
+    let (is_answered, text) = printed(providers, &["trace", "a", "d"]);
     assert!(!is_answered, "{text}");
     // The output has the trace, and then the reason why the command failed.
     let way: Trace = serde_json::from_str(text.lines().next().unwrap()).unwrap();
@@ -343,7 +351,7 @@ fn operator_looks_at_links(providers: &Providers) {
         way.findings.iter().any(|it| is_found(&it)),
         "{found}: {way:?}"
     );
-    let (is_done, text) = said(providers, &["impair", &both, "jitter=9ms", "delay=1ms"]);
+    let (is_done, text) = printed(providers, &["impair", &both, "jitter=9ms", "delay=1ms"]);
     assert!(!is_done, "{text}");
     let shown = all(&["impair"]);
     assert!(
@@ -399,12 +407,12 @@ fn operator_captures(providers: &Providers, link: &str, [near, far]: [&str; 2]) 
 }
 
 /// Checks that the text contains no name of a provider or host, and no address of a host.
-fn has_no_secrets(said: &[u8]) {
-    let said = String::from_utf8_lossy(said);
+fn has_no_secrets(printed: &[u8]) {
+    let printed = String::from_utf8_lossy(printed);
     let is_of_word = |c: char| c.is_alphanumeric() || c == '.';
     for secret in SECRETS {
-        let mut words = said.split(|c| !is_of_word(c));
-        assert!(!words.any(|word| word == secret), "{secret}: {said}");
+        let mut words = printed.split(|c| !is_of_word(c));
+        assert!(!words.any(|word| word == secret), "{secret}: {printed}");
     }
 }
 

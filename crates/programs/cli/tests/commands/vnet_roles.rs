@@ -79,14 +79,14 @@ fn roles_of_a_file_serve_their_operator_until_ctrl_c() {
     done(&["vnet", "keys", "ca", &keys]);
     let missing = carina(&["vnet", "serve", &file]);
     assert_eq!(missing.status.code(), Some(1), "{missing:?}");
-    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert!(said.contains("uk.pip.pem"), "{said}");
+    let printed = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(printed.contains("uk.pip.pem"), "{printed}");
     for party in ["pip uk", "vnp net", "vno acme", "operator acme"] {
         let (role, name) = party.split_once(' ').unwrap();
         done(&["vnet", "keys", "issue", &keys, role, name]);
     }
-    let said = refused(&["vnet", "keys", "issue", &keys, "pip", "UK"]);
-    assert!(said.contains("a to z"), "{said}");
+    let printed = refused(&["vnet", "keys", "issue", &keys, "pip", "UK"]);
+    assert!(printed.contains("a to z"), "{printed}");
     let mut command = Command::new(CARINA);
     command.args(["vnet", "serve", &file]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -100,14 +100,14 @@ fn roles_of_a_file_serve_their_operator_until_ctrl_c() {
     std::fs::write(path("one.toml"), document).unwrap();
     let output = with(&["up", &path("one.toml")]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("network one is refused"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("network one is refused"), "{printed}");
     wait_until("it goes", || with(&["list"]).stdout == b"[]\n");
     let output = with(&["down", "two"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        !output.status.success() && said.contains("no network two"),
-        "{said}"
+        !output.status.success() && printed.contains("no network two"),
+        "{printed}"
     );
     kill_process(Pid::from_child(&serving.0), Signal::INT).unwrap();
     assert_eq!(serving.0.wait().unwrap().code(), Some(0));
@@ -165,12 +165,14 @@ fn mistakes_in_files_of_roles_are_named() {
     let path = directory.path().join("roles.toml");
     write_roles(directory.path());
     let text = std::fs::read_to_string(&path).unwrap();
-    let said = |text: &str| {
+    let printed = |text: &str| {
         std::fs::write(&path, text).unwrap();
         refused(&["vnet", "serve", path.to_str().unwrap()])
     };
-    assert!(said(&text.replace("vnp_at", "at")).contains("unknown field `at`"));
-    assert!(said(&text.replace("uk.db", "http://uk")).contains("etcd://ADDRESS:PORT"));
-    assert!(said(&text.replace("\nlisten = \"127.", "\nlisten = \"there\"#")).contains("dif:NAME"));
-    assert!(said(&text.replace("uk.toml", "no.toml")).contains("no.toml"));
+    assert!(printed(&text.replace("vnp_at", "at")).contains("unknown field `at`"));
+    assert!(printed(&text.replace("uk.db", "http://uk")).contains("etcd://ADDRESS:PORT"));
+    assert!(
+        printed(&text.replace("\nlisten = \"127.", "\nlisten = \"there\"#")).contains("dif:NAME")
+    );
+    assert!(printed(&text.replace("uk.toml", "no.toml")).contains("no.toml"));
 }

@@ -82,13 +82,14 @@ fn same_file_passes_the_same_tests_over_tunnels_and_flows() {
         }
     }
     // Nodes reach each other by name, and also over IP.
-    let said = here.done(&["vnet", "exec", "a", "carina", "ping", "c", "-c", "3"]);
-    assert!(said.contains("PING c in same"), "{said}");
-    let said = here.done(&["vnet", "exec", "a", "carina", "dif", "map", "same"]);
+    let printed = here.done(&["vnet", "exec", "a", "carina", "ping", "c", "-c", "3"]);
+    assert!(printed.contains("PING c in same"), "{printed}");
+    let printed = here.done(&["vnet", "exec", "a", "carina", "dif", "map", "same"]);
     assert!(
-        said.lines()
+        printed
+            .lines()
             .any(|line| line.contains('b') && line.contains('c')),
-        "{said}"
+        "{printed}"
     );
     here.done(&[
         "vnet", "exec", "a", "busybox", "ping", "-c", "3", "-W", "30", "10.0.0.6",
@@ -109,8 +110,8 @@ fn same_file_passes_the_same_tests_over_tunnels_and_flows() {
     // A link that loses all frames is down; names still answer over the other path.
     here.done(&["vnet", "impair", "a,c", "loss=100%"]);
     let tested = here.carina(&["vnet", "test"]);
-    let said = String::from_utf8_lossy(&tested.stdout);
-    assert_eq!(tested.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8_lossy(&tested.stdout);
+    assert_eq!(tested.status.code(), Some(1), "{printed}");
     here.done(&["vnet", "impair", "a,c", "--clear"]);
     // When the links are no longer flows, the Carina nodes end.
     let run = here.0.path().join("run/vnet/same/a.carina/lock");
@@ -292,10 +293,10 @@ fn image_of_the_users_own_boots_with_its_addresses() {
          [[test]]\nping = [\"b\", \"a\"]\n",
     );
     let unknown = here.carina(&["vnet", "up", &file]);
-    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(
-        !unknown.status.success() && said.contains("no image \"own\""),
-        "{said}"
+        !unknown.status.success() && printed.contains("no image \"own\""),
+        "{printed}"
     );
     let adding: Vec<&str> = adding.iter().map(String::as_str).collect();
     here.done(&adding);
@@ -304,10 +305,10 @@ fn image_of_the_users_own_boots_with_its_addresses() {
     // The link between c and d has no end that sends a probe, and is up while both machines run.
     assert_eq!(tested.matches(" yes ").count(), 2, "{tested}");
     let refused = here.carina(&["vnet", "exec", "a", "true"]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && said.contains("runs commands"),
-        "{said}"
+        !refused.status.success() && printed.contains("runs commands"),
+        "{printed}"
     );
     let log =
         |here: &Here| std::fs::read_to_string(here.0.path().join("run/vnet/own/vm/a.log")).unwrap();

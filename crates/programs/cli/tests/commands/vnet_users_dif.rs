@@ -75,8 +75,8 @@ fn user_becomes_a_member_of_the_networks_dif() {
     let (alice, _) = site.join_dif(0, &site.token("demo", 0, &["--right", "dif,ip"]));
     site.wait("an answer to alice", || site.answers(0, "10.0.0.2"));
     site.done(&["revoke", "demo", "home", "--user", "alice"]);
-    let (code, said) = alice.end();
-    assert_eq!(code, Some(3), "{said}");
+    let (code, printed) = alice.end();
+    assert_eq!(code, Some(3), "{printed}");
     assert!(!runs());
     bob.signal(Signal::INT);
     bob.end();
@@ -95,9 +95,9 @@ fn right_to_a_dif_needs_one(site: &Site) {
         "token", "plain", "home", "--user", "alice", "--right", "dif",
     ];
     let refused = site.command(&words);
-    let said = String::from_utf8_lossy(&refused.stderr);
+    let printed = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        !refused.status.success() && said.contains("not a member of a DIF"),
-        "{said}"
+        !refused.status.success() && printed.contains("not a member of a DIF"),
+        "{printed}"
     );
 }

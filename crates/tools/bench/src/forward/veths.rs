@@ -135,7 +135,7 @@ impl Veths {
 }
 
 /// Number of packets that an interface has received, from the text of `/proc/net/dev`.
-fn received_by(interface: &str, text: &str) -> Result<u64> {
+pub(super) fn received_by(interface: &str, text: &str) -> Result<u64> {
     let mut lines = text.lines().filter_map(|line| line.trim().split_once(':'));
     let line = lines.find(|(name, _)| *name == interface);
     let packets = line.and_then(|(_, counts)| counts.split_whitespace().nth(1)?.parse().ok());

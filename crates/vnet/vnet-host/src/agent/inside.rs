@@ -13,6 +13,7 @@ use crate::engine_frames::EngineFrames;
 use crate::error::{Attempt, Error, Result};
 use crate::names::end_of;
 use crate::node::Arrived;
+use crate::paths::Hold;
 use crate::port_selection::port_app_now;
 use crate::probe::Asks;
 use crate::trace::PieceWatch;
@@ -27,7 +28,7 @@ impl Agent {
     /// There is no such network or node.
     pub fn kind(&self, name: &str, node: &str) -> Result<Kind> {
         let network = self.network(name)?;
-        let part = network.record().part;
+        let part = network.record().part.clone();
         match part.node(node) {
             Some(node) => Ok(node.kind),
             None => Err(network.vnet()?.no_node(node)),
@@ -51,7 +52,7 @@ impl Agent {
     /// There is no such network or node, or no reply comes within `limit`.
     pub fn echo(&self, name: &str, from: &str, to: Ipv4Addr, limit: Duration) -> Result<Duration> {
         let network = self.network(name)?;
-        let (part, vnet) = (network.record().part, network.vnet()?);
+        let (part, vnet) = (network.record().part.clone(), network.vnet()?);
         let by_frames = vnet.echo(from, to, limit, Asks::Again)?;
         match vnet.probe_flow_to(&part, from, to, limit) {
             Some(by_name) => by_name,
@@ -95,6 +96,24 @@ impl Agent {
         self.network(name)?.vnet()?.impair_end(end, wanted)
     }
 
+    /// Holds links in the network's engine, where their frames can be captured, until the returned
+    /// value is dropped.
+    ///
+    /// # Errors
+    /// There is no such network or link, or the engine cannot run the link.
+    pub fn hold(&self, name: &str, links: &[u32]) -> Result<Hold> {
+        let network = self.network(name)?;
+        let record = network.record();
+        let is_known = |link: u32| record.part.links.iter().any(|it| it.number == link);
+        match links.iter().find(|link| !is_known(**link)) {
+            Some(link) => Err(Error::NoLink {
+                vnet: name.to_owned(),
+                link: *link,
+            }),
+            None => network.vnet()?.hold(links),
+        }
+    }
+
     /// Captures the frames that pass an interface of a node, at most a given number of bytes of
     /// each. `far` is the name under which the capture shows the other end of the link.
     ///
@@ -108,6 +127,7 @@ impl Agent {
         snap_bytes: Option<u32>,
     ) -> Result<Box<dyn FrameSource>> {
         let (link, side) = self.end(name, [node, interface])?;
+        let hold = self.hold(name, &[link])?;
         let counters = self.counters(name);
         let request = TraceRequest {
             snap_bytes,
@@ -119,7 +139,10 @@ impl Agent {
         let stream = TraceStream::open(&counters, &request)
             .map_err(|error| std::io::Error::other(error.to_string()))
             .attempt("copying frames")?;
-        Ok(Box::new(EngineFrames(stream)))
+        Ok(Box::new(EngineFrames {
+            stream,
+            _hold: hold,
+        }))
     }
 
     /// Watches the ports of a network on this host for the echo requests of a trace between two
@@ -129,13 +152,13 @@ impl Agent {
     /// There is no such network, or its engine does not run.
     pub fn watch_trace(&self, name: &str, sought: &Sought) -> Result<PieceWatch> {
         let network = self.network(name)?;
-        let (part, dir) = (network.record().part, self.vnets.vnet(name));
+        let (part, dir) = (network.record().part.clone(), self.vnets.vnet(name));
         PieceWatch::begin(&*network.vnet()?, part, dir, sought)
     }
 
     pub(super) fn end(&self, name: &str, [node, interface]: [&str; 2]) -> Result<LinkEnd> {
         let network = self.network(name)?;
-        let part = network.record().part;
+        let part = network.record().part.clone();
         let Some(part_node) = part.node(node) else {
             return Err(network.vnet()?.no_node(node));
         };

@@ -62,7 +62,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    record: Record,
+    record: Arc<Record>,
     vnet: Option<Arc<Vnet>>,
     outcome: Outcome,
     ready_after: Option<Duration>,
@@ -94,14 +94,14 @@ impl From<&Error> for Outcome {
 
 /// A request to change the network, made at `began`.
 struct Change {
-    record: Record,
+    record: Arc<Record>,
     began: Instant,
     /// Time spent before this thread got the request: for admission and for writing the record.
     discovery: Duration,
 }
 
 impl Change {
-    fn new(record: Record, began: Instant) -> Change {
+    fn new(record: Arc<Record>, began: Instant) -> Change {
         let discovery = began.elapsed();
         Change {
             record,
@@ -121,11 +121,12 @@ impl Network {
     ) -> Result<Network> {
         let progress = Progress::with_changes(&record.part, Arc::clone(&host.changes));
         let progress = Arc::new(progress);
+        let record = Arc::new(record);
         let shared = Arc::new(Shared {
             progress,
             leaves: AtomicBool::new(false),
             state: Mutex::new(State {
-                record: record.clone(),
+                record: Arc::clone(&record),
                 vnet: None,
                 outcome: Outcome::Changing,
                 ready_after: None,
@@ -151,8 +152,9 @@ impl Network {
     /// Writes the new record, then begins to change the network to match it.
     pub(super) fn change(&self, record: Record, began: Instant) -> Result<()> {
         self.dir.write(&record)?;
+        let record = Arc::new(record);
         let mut state = self.shared.lock();
-        state.record = record.clone();
+        state.record = Arc::clone(&record);
         state.outcome = Outcome::Changing;
         drop(state);
         self.begin(record, began)
@@ -161,13 +163,13 @@ impl Network {
     /// Begins to make the missing parts of the network again.
     pub(super) fn make_again(&self, began: Instant) -> Result<()> {
         let mut state = self.shared.lock();
-        let record = state.record.clone();
+        let record = Arc::clone(&state.record);
         state.outcome = Outcome::Changing;
         drop(state);
         self.begin(record, began)
     }
 
-    fn begin(&self, record: Record, began: Instant) -> Result<()> {
+    fn begin(&self, record: Arc<Record>, began: Instant) -> Result<()> {
         let commands = lock(&self.commands);
         let commands = commands.as_ref().ok_or(Error::Cancelled)?;
         let change = Box::new(Change::new(record, began));
@@ -175,8 +177,8 @@ impl Network {
     }
 
     /// The record of the requested network.
-    pub(super) fn record(&self) -> Record {
-        self.shared.lock().record.clone()
+    pub(super) fn record(&self) -> Arc<Record> {
+        Arc::clone(&self.shared.lock().record)
     }
 
     /// The generation of the requested network.

@@ -94,7 +94,7 @@ impl Agent {
                 nic.interface = None;
             }
         }
-        let before = existing.map(|network| network.record().part);
+        let before = existing.map(|network| network.record().part.clone());
         let others = others(networks, Some(name));
         self.choose_nics(part, before.as_ref(), &others)
     }

@@ -1,7 +1,7 @@
 //! Tests that networks with the same inner addresses on the same hosts never see each other's
 //! frames, with random topologies, simulated ports and a segment that floods.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -190,7 +190,8 @@ impl World {
         part.check().unwrap();
         let flows = self.flows_of(part);
         let (underlay, ports) = (underlay(host), PortSelection::default());
-        let mut graph: Graph = graph_of(part, Some(&underlay), &flows, &ports).unwrap();
+        let mut graph: Graph =
+            graph_of(part, Some(&underlay), &flows, &ports, &BTreeSet::new()).unwrap();
         for link in &part.links {
             for (at, end) in link.ends().enumerate() {
                 let (port, interface) = (Simulated::default(), part.interface(end).unwrap());

@@ -69,7 +69,10 @@ impl NamespaceNode {
 
     /// Configures the interfaces and routes of the namespace, replacing existing ones.
     pub(super) fn configure(&self, part: &NodePart) -> Result<()> {
-        let mut lines = vec!["route flush proto static".to_owned()];
+        let mut lines = vec![
+            "link set dev lo up".to_owned(),
+            "route flush proto static".to_owned(),
+        ];
         if part.has_ipv6() {
             namespace::within(&self.namespace, || {
                 namespace::set("ipv6/conf/all/forwarding", "1")

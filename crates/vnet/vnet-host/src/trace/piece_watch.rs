@@ -34,7 +34,7 @@ impl PieceWatch {
         let acts =
             |(link, side): LinkEnd| [Act::Sends, Act::Receives].map(|act| Spot { link, side, act });
         let some: Vec<Spot> = ends.flat_map(acts).collect();
-        let watch = Watch::begin(&part, &vnet.port_selection(), &dir.counters(), &some)?;
+        let watch = Watch::begin((vnet, &part), &dir.counters(), &some)?;
         Ok(PieceWatch {
             watch,
             before: readings(&dir),

@@ -15,12 +15,16 @@ use carina_wire::inet::{Arp4, ETHERTYPE_IPV4, Ipv4Header, PROTOCOL_ICMP};
 use carina_wire::pcapng::{Item, Reader};
 
 use crate::error::{Attempt, Error, Result};
+use crate::paths::Hold;
 use crate::port_selection::PortSelection;
+use crate::vnet::Vnet;
 
 /// A watch over ports of a network, whose thread reads the frames that pass.
 #[derive(Debug)]
 pub(super) struct Watch {
     is_enough: Arc<AtomicBool>,
+    /// Holds the watched links in the engine.
+    _hold: Option<Hold>,
     thread: Option<JoinHandle<Result<Vec<Seen>>>>,
 }
 
@@ -54,8 +58,7 @@ enum What {
 impl Watch {
     /// Begins to watch all ports of a part; only those in `some` if the part has too many.
     pub(super) fn begin(
-        part: &HostPart,
-        ports: &PortSelection,
+        (vnet, part): (&Vnet, &HostPart),
         counters: &Path,
         some: &[Spot],
     ) -> Result<Watch> {
@@ -79,9 +82,14 @@ impl Watch {
         if spots.is_empty() {
             return Ok(Watch {
                 is_enough: Arc::default(),
+                _hold: None,
                 thread: None,
             });
         }
+        let mut watched: Vec<u32> = spots.iter().map(|spot| spot.link).collect();
+        watched.dedup();
+        let hold = vnet.hold(&watched)?;
+        let ports = &vnet.port_selection();
         let links = spots.iter().enumerate();
         let request = TraceRequest {
             snap_bytes: Some(SNAP_BYTES),
@@ -99,6 +107,7 @@ impl Watch {
         let thread = thread.spawn(move || read(stream, &spots, &enough));
         Ok(Watch {
             is_enough,
+            _hold: Some(hold),
             thread: Some(thread.attempt("watching the links")?),
         })
     }

@@ -76,8 +76,9 @@ impl Vnet {
         *current = left;
         if !lost.is_empty() {
             lock(&self.second).forget(&lost);
+            lock(&self.paths).forget(&lost);
             // The engine must close ports that will be made again with the same names.
-            self.plane.become_graph(self.graph(current)?)?;
+            self.run_links(current)?;
         }
         Ok(())
     }

@@ -13,10 +13,7 @@ impl Vnet {
     pub(crate) fn probe_silent(&self, part: &HostPart) {
         if self.flows.have_changed() {
             let current = lock(&self.part);
-            let done = self
-                .graph(&current)
-                .and_then(|it| self.plane.become_graph(it));
-            if let Err(error) = done {
+            if let Err(error) = self.run_links(&current) {
                 self.progress
                     .tell(format!("a flow cannot be accepted: {error}"));
             }

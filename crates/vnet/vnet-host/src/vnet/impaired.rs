@@ -76,7 +76,7 @@ impl Vnet {
                 (true, false) => "is impaired as its document says",
             }
         };
-        self.plane.become_graph(self.graph(&part)?)?;
+        self.run_links(&part)?;
         self.progress.tell(format!("link {number} {verb}"));
         Ok(())
     }

@@ -8,11 +8,12 @@ use carina_api::control::{DifRole, MemberInfo, MemberState};
 use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{HostPart, LinkPart, NodePart};
 
-use super::{Vnet, each, lock};
+use super::{Vnet, lock};
 use crate::error::{Attempt, Error, Result};
 use crate::far_flow::pair_of;
 use crate::member;
 use crate::node::{Arrived, Node};
+use crate::threads::each;
 
 impl Vnet {
     /// Makes members leave their DIF if the change gives their node another founder: a new link

@@ -5,10 +5,11 @@ use std::time::Duration;
 use carina_vnet::document::Carrier;
 use carina_vnet::host_part::{Cause, Far, HostPart, LinkPart, LinkState};
 
-use super::{Vnet, each};
+use super::Vnet;
 use crate::error::{Error, Result};
 use crate::nics;
 use crate::probe::Asks;
+use crate::threads::each;
 
 impl Vnet {
     /// Probes every link: an echo request passes in one direction, and its reply in the other.

@@ -7,10 +7,11 @@ use std::time::Instant;
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{HostPart, NodePart};
 
-use super::{Vnet, each, lock};
+use super::{Vnet, lock};
 use crate::error::{Error, Result};
 use crate::node::{Move, Node};
 use crate::saved::{self, Manifest, SavedNode};
+use crate::threads::each;
 use carina_vnet::report::SaveReport;
 
 impl Vnet {

@@ -218,6 +218,7 @@ async fn begin_capture(
             return Err(bad(format!("side {side}: a link has the ends 0 and 1")));
         }
         let (near, far) = (&link.ends[side], &link.ends[1 - side]);
+        let hold = shared.agent.hold(&name, &[number])?;
         let counters = shared.agent.counters(&name);
         let port = port_app_now(&counters, number, side);
         let request = TraceRequest {
@@ -228,7 +229,10 @@ async fn begin_capture(
             let stream = TraceStream::open(&counters, &request);
             let stream =
                 stream.map_err(|error| ErrorBody::new(ErrorCode::Conflict, error.to_string()))?;
-            Ok(Box::new(EngineFrames(stream)))
+            Ok(Box::new(EngineFrames {
+                stream,
+                _hold: hold,
+            }))
         })
     })
     .await

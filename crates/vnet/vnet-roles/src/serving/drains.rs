@@ -53,7 +53,7 @@ pub struct MovedNode {
     pub report: MigrationReport,
 }
 
-/// A node that has not left the host.
+/// A node that a drain left on the host, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StayedNode {

@@ -160,7 +160,8 @@ impl<S: Store> Operations<S> {
         Ok(history.events.since(since))
     }
 
-    /// Adds an event to the log of a network, and wakes those who wait for events.
+    /// Adds the event `what` to the log of the network `name`, and wakes all callers that wait for
+    /// events. Does nothing if the network has no log.
     pub fn tell(&mut self, now: Instant, name: &str, what: String) {
         if let Some(history) = self.histories.get_mut(name) {
             history.add(now, what);

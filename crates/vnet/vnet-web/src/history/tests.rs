@@ -31,6 +31,7 @@ fn report(state: VnetState, bytes: u64) -> VnetReport {
             ends: ["a:eth0".into(), "b:eth0".into()],
             carrier: Carrier::Ipip,
             rate: Rate::from_bps(1_000_000).unwrap(),
+            path: None,
             state: LinkState::Up,
             rtt_ns: None,
             passed: [passed, Passed::default()],

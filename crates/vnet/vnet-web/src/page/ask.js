@@ -1,7 +1,7 @@
 // Requests to the process that serves this page. Each carries the token from the page's URL, the
 // part behind #, which browsers do not send.
 
-export const token = location.hash.slice(1);
+export const token = location.hash.slice(1).split("/")[0];
 
 /** The error for a refused request; `status` is 0 if there was no answer. */
 export class Refusal extends Error {

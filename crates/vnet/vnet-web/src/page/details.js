@@ -5,9 +5,10 @@ import { capture } from "./capture.js";
 import { act, facts, find, html, keyed, say } from "./elements.js";
 import { bits, isImpaired, lookOf, nodeOf, reasonOf, stateOf, wantedOf } from "./network.js";
 import { console_ } from "./screen.js";
+import { openWindow } from "./terminal.js";
 import { trace } from "./trace.js";
 
-const FINDABLE = 10;
+const FINDABLE = 10, ROWS_MAX = 120;
 const CONDITIONS = [["Admitted", "admitted"], ["Reserved", "resources are held"],
   ["Provisioned", "all nodes run"], ["LinksUp", "probes have passed all links"],
   ["ConsoleReady", "all consoles answer"], ["Ready", "ready"]];
@@ -178,23 +179,24 @@ export class Details {
       type(line.value + "\r");
       line.value = "";
     });
-    box.replaceChildren(html("h2", {}, "Console"), element, form);
+    const apart = html("button", { type: "button", id: "console-window",
+      title: "Open the console in a window of its own, which takes the whole keyboard" }, "Window");
+    apart.addEventListener("click", () => openWindow(this.view.name, node));
+    box.replaceChildren(html("h2", {}, [html("span", {}, "Console"), apart]), element, form);
   }
 
   linkTable(links, rates) {
-    return html("table", {}, links.map((link) => {
-      const [there, back] = rates.get(link.number) ?? [{ bps: 0 }, { bps: 0 }];
-      const total = there.bps + back.bps;
-      return this.row({ kind: "link", key: String(link.number) }, link.ends.join(" — "),
-        link.state, isImpaired(link), total >= 1 ? bits(total) : link.rate);
-    }));
+    return html("table", {}, links.map((link) =>
+      this.row({ kind: "link", key: String(link.number) }, link.ends.join(" — "),
+        link.state, isImpaired(link), [link.rate, trafficOf(link, rates)])));
   }
 
   row(part, name, state, isWorse, last) {
     const button = html("button", { class: "plain" }, name);
     button.addEventListener("click", () => this.choose(part));
     return html("tr", { class: "row" }, [html("td", {}, [button]),
-      html("td", {}, [word(state, isWorse)]), html("td", { class: "number" }, String(last))]);
+      html("td", {}, [word(state, isWorse)]),
+      ...last.map((text) => html("td", { class: "number" }, String(text)))]);
   }
 
   network(report, rates, isSame) {
@@ -218,8 +220,14 @@ export class Details {
       const field = html("input", { id: "find", type: "search", placeholder: "Find a node or link",
         "aria-label": "Find a node or link" });
       field.addEventListener("input", () => this.refresh(true));
-      controls.append(field, html("h2", {}, "Nodes"), html("table", { id: "all-nodes" }),
-        html("h2", {}, "Links"), html("table", { id: "all-links" }));
+      const head = (...words) => html("thead", {}, [html("tr", {}, words.map((it, place) =>
+        html("th", place > 1 ? { class: "number" } : {}, it)))]);
+      const more = (id) => html("p", { class: "hint", id });
+      const [nodes, links] = ["all-nodes", "all-links"].map((id) => html("tbody", { id }));
+      const linkHead = head("Link", "State", "Rate", ...(rates.size ? ["Traffic now"] : []));
+      controls.append(field, html("h2", {}, "Nodes"), html("table", {}, [nodes]),
+        more("more-nodes"), html("h2", {}, "Links"), html("table", {}, [linkHead, links]),
+        more("more-links"));
     }
     const field = find("find");
     field.hidden = report.nodes.length + report.links.length < FINDABLE;
@@ -232,29 +240,39 @@ export class Details {
       for (const it of nodes) this.found.add("node " + it.name);
       for (const it of links) this.found.add("link " + it.number);
     }
-    this.fill("all-nodes", nodes, (it) => "node " + it.name, (it) =>
-      [it.name, it.state, false, it.kind]);
-    this.fill("all-links", links, (it) => "link " + it.number, (it) => {
-      const [there, back] = rates.get(it.number) ?? [{ bps: 0 }, { bps: 0 }];
-      const total = there.bps + back.bps;
-      return [it.ends.join(" — "), it.state, isImpaired(it), total >= 1 ? bits(total) : it.rate];
-    });
+    this.fill("nodes", nodes, (it) => "node " + it.name, (it) =>
+      [it.name, it.state, false, [it.kind]]);
+    this.fill("links", links, (it) => "link " + it.number, (it) =>
+      [it.ends.join(" — "), it.state, isImpaired(it), [it.rate, trafficOf(it, rates)]]);
   }
 
   /** Keeps rows whose content is unchanged, so that they keep the focus. */
-  fill(id, items, key, cells) {
-    keyed(find(id), items, key, (item) => {
+  fill(what, items, key, cells) {
+    const hidden = items.length - ROWS_MAX;
+    say(find("more-" + what), hidden > 0 ? `and ${hidden} more: find them by name` : "");
+    // What is not up comes first, so that no limit hides it.
+    const isBad = (item) => lookOf(item.state) === "up" ? 0 : 1;
+    const shown = hidden > 0 ? items.slice().sort((a, b) => isBad(b) - isBad(a)).slice(0, ROWS_MAX)
+      : items;
+    keyed(find("all-" + what), shown, key, (item) => {
       const name = key(item), kind = name.slice(0, 4);
-      return this.row({ kind, key: name.slice(5) }, "", "absent", false, "");
+      return this.row({ kind, key: name.slice(5) }, "", "absent", false,
+        what === "nodes" ? [""] : ["", ""]);
     }, (row, item) => {
       const [name, state, isWorse, last] = cells(item);
-      const [title, place, number] = row.children;
+      const [title, place, ...numbers] = row.children;
       say(title.firstChild, name);
       const next = word(state, isWorse);
       if (place.firstChild.outerHTML !== next.outerHTML) place.replaceChildren(next);
-      say(number, String(last));
+      numbers.forEach((cell, column) => say(cell, String(last[column])));
     });
   }
+}
+
+/** The traffic of a link now, both directions together, as text; empty if it is not known. */
+function trafficOf(link, rates) {
+  const pair = rates.get(link.number);
+  return pair ? bits(pair[0].bps + pair[1].bps) : "";
 }
 
 /** An element with a state in its colour. */

@@ -124,6 +124,7 @@ export class DocumentDialog {
     const lines = plan.steps.map((step) => html("div", { "data-action": step.action },
       [html("code", {}, SIGNS[step.action]), `${step.subject}  ${step.reason}`]));
     if (!lines.length) lines.push(html("p", {}, "Nothing changes."));
+    for (const note of plan.notes ?? []) lines.push(html("p", { class: "hint" }, "Note: " + note));
     const fits = plan.refusal ? html("p", { class: "is-down" }, "It does not fit: " + plan.refusal)
       : html("p", { class: "is-up" }, plan.fits ?? "It fits.");
     this.plan.replaceChildren(fits, ...lines);

@@ -1,22 +1,58 @@
 // Positions of nodes; deterministic for the same network.
 
-/** The space of a node on the map. */
-export function sizeOf(node) {
-  return node.size ?? { width: Math.max(74, node.name.length * 8 + 22), height: 38 };
+import { layered, neighbours } from "./roles.js";
+
+/** The positions of nodes, by name, in about this area of `{ width, height }`: in tiers if the
+ *  network has `tiers`. `boxes` has the size of a node by name. */
+export function placed(names, pairs, area, boxes, tiers) {
+  const own = pairs.filter(([a, b]) => a !== b);
+  if (tiers) {
+    // Nodes may become icons; clusters should stay boxes.
+    const room = names.some((name) => name.includes(" ")) ? CLUSTER_ROOM : ROOM;
+    return layered(names, own, tiers, area, room);
+  }
+  const at = circle(around(names.map((name) => ({ name })), own));
+  // A ring stays a circle.
+  const next = neighbours(names, own);
+  const isRing = own.length === names.length && [...next.values()].every((it) => it.size === 2);
+  if (names.length > 2 && !isRing) settle(at, own);
+  turn(at, area.width / area.height);
+  const all = names.map((name) => ({ at: at.get(name), ...boxes(name) }));
+  // Boxes that are moved apart may leave the area; they are drawn into it again.
+  for (let round = 0; round < 6; round++) {
+    fill(at, own, area);
+    separate(all);
+  }
+  return at;
 }
 
-/** The positions of nodes, by name. `shape` is the map's width divided by its height; `length`
- *  is the length of links, if it differs from the default. */
+/** Positions in rows within an area. */
+export function inRows(names, { width, height }) {
+  const columns = Math.max(1, Math.round(Math.sqrt(names.length * width / height)));
+  const rows = Math.ceil(names.length / columns);
+  return new Map(names.map((name, number) => [name, {
+    x: (number % columns + 0.5) / columns * width,
+    y: (Math.floor(number / columns) + 0.5) / rows * height,
+  }]));
+}
+
+/** The positions of nodes on a provider's map, by name. `shape` is the map's width divided by its
+ *  height; `length` is the length of links, if it differs from the default. */
 export function layout(nodes, pairs, shape, length = null) {
-  const names = around(nodes, pairs);
-  const at = new Map(names.map((name, place) => {
-    const angle = 2 * Math.PI * place / names.length - Math.PI / 2;
-    return [name, { x: Math.cos(angle) * names.length, y: Math.sin(angle) * names.length }];
-  }));
-  if (names.length > 2) settle(at, pairs);
+  const at = circle(around(nodes, pairs));
+  if (nodes.length > 2) settle(at, pairs);
   turn(at, shape);
   spread(at, nodes, pairs, length);
   return at;
+}
+
+function circle(names) {
+  return new Map(names.map((name, place) => {
+    const angle = 2 * Math.PI * place / names.length - Math.PI / 2;
+    // About as large as it stays, so that a ring is not crumpled.
+    const radius = Math.max(names.length * 0.22, 1);
+    return [name, { x: Math.cos(angle) * radius, y: Math.sin(angle) * radius }];
+  }));
 }
 
 /** Nodes in the order in which a walk along links meets them, so that a ring stays a ring. */
@@ -88,16 +124,41 @@ function turn(at, shape) {
   }
 }
 
+/** Stretches the positions to an area, but no link of usual length beyond `LINK_MAX`. */
+function fill(at, pairs, area) {
+  const points = [...at.values()];
+  const side = (key) => {
+    const all = points.map((it) => it[key]);
+    return { least: Math.min(...all), size: Math.max(...all) - Math.min(...all) };
+  };
+  const [x, y] = [side("x"), side("y")];
+  const [wide, high] = [area.width / (x.size || 1), area.height / (y.size || 1)];
+  // A layout that is much wider than the area stays so: a chain stays a chain.
+  let [byX, byY] = [Math.min(wide, 2 * high), Math.min(high, 2 * wide)];
+  const lengths = pairs.map(([a, b]) => Math.hypot((at.get(a).x - at.get(b).x) * byX,
+    (at.get(a).y - at.get(b).y) * byY)).sort((a, b) => a - b);
+  const usual = lengths[Math.floor(lengths.length / 2)] || 1;
+  const less = Math.min(1, LINK_MAX / usual);
+  for (const point of points) {
+    point.x = (point.x - x.least) * byX * less;
+    point.y = (point.y - y.least) * byY * less;
+  }
+}
+
 /** Makes room for names, and for the labels of links if there are few links. */
 function spread(at, nodes, pairs, length) {
-  const isRoomy = nodes.length <= 16;
   const lengths = pairs.map(([a, b]) =>
     Math.hypot(at.get(a).x - at.get(b).x, at.get(a).y - at.get(b).y));
   lengths.sort((a, b) => a - b);
   const usual = lengths[Math.floor(lengths.length / 4)] || 1;
-  const scale = (length ?? (isRoomy ? 200 : 120)) / usual;
-  const boxes = nodes.map((node) => ({ at: at.get(node.name), ...sizeOf(node) }));
+  const scale = (length ?? 200) / usual;
+  const boxes = nodes.map((node) => ({ at: at.get(node.name), ...node.size }));
   for (const box of boxes) { box.at.x *= scale * 1.15; box.at.y *= scale; }
+  separate(boxes);
+}
+
+/** Moves boxes apart that overlap. */
+export function separate(boxes) {
   for (let round = 0; round < 60; round++) {
     let isTight = false;
     for (let i = 0; i < boxes.length; i++) {
@@ -119,3 +180,8 @@ function spread(at, nodes, pairs, length) {
     if (!isTight) return;
   }
 }
+
+/** Least pixels for a node and for a cluster in a row. */
+const ROOM = 42, CLUSTER_ROOM = 118;
+/** Longest usual link, in pixels. */
+const LINK_MAX = 340;

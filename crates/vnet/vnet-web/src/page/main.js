@@ -4,11 +4,13 @@ import { ask, of, wait } from "./ask.js";
 import { begin, nextTheme } from "./begin.js";
 import { Details } from "./details.js";
 import { DocumentDialog, test } from "./document.js";
+import { Drawing } from "./drawing.js";
 import { act, find, html, keyed, notice, quiet, say, set } from "./elements.js";
 import { Grants } from "./grants.js";
 import * as layers from "./layers.js";
 import { NetworkMap } from "./map.js";
 import { ofOperator, rates } from "./network.js";
+import { savePng, saveSvg } from "./picture.js";
 import { Timeline } from "./time.js";
 
 const LOOK = 1000, LIST = 3000, EVENTS_MAX = 1000, EVENTS_SHOWN = 60;
@@ -37,6 +39,8 @@ const documents = new DocumentDialog(view, (name) => {
   view.wanted = name;
   list().catch(fail);
 });
+
+const drawing = new Drawing(view, documents, map);
 
 function choose(part) {
   view.chosen = part;
@@ -87,7 +91,7 @@ function draw() {
 function drawLayers(report) {
   const isOn = view.isLayered && view.substrate !== null;
   map.links.classList.toggle("off", isOn);
-  for (const group of [map.links, map.nodes]) group.style.display = isOn ? "none" : "";
+  for (const group of [map.hulls, map.links, map.nodes]) group.style.display = isOn ? "none" : "";
   map.layers.style.display = isOn ? "" : "none";
   find("substrate").hidden = !isOn;
   find("legend").hidden = isOn;
@@ -227,7 +231,8 @@ function keys(event) {
     "-": () => map.window.zoom(1.25), 0: () => map.window.fit(),
     "[": () => timeline.step(-1), "]": () => timeline.step(1), n: () => timeline.go(Infinity),
     l: () => { if (view.can.has("substrate")) setLayers(!view.isLayered); },
-    d: () => documents.open(), "?": () => find("help").showModal(),
+    d: () => documents.open(), e: () => drawing.open(), a: () => map.arrange(),
+    p: () => find("pictures").showModal(), "?": () => find("help").showModal(),
     "/": () => {
       choose(null);
       const field = document.getElementById("find");
@@ -251,6 +256,10 @@ find("layers").addEventListener("click", (event) => {
   const { layer } = event.target.dataset;
   if (layer) setLayers(layer === "all");
 });
+find("arrange").addEventListener("click", () => map.arrange());
+find("picture").addEventListener("click", () => find("pictures").showModal());
+find("save-svg").addEventListener("click", () => saveSvg(map.svg, view.name ?? "map"));
+find("save-png").addEventListener("click", () => act(() => savePng(map.svg, view.name ?? "map")));
 find("zoom").addEventListener("click", (event) => {
   const { zoom } = event.target.dataset;
   if (zoom === "fit") map.window.fit();

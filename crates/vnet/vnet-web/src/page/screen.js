@@ -12,6 +12,7 @@ export class Screen {
     this.row = 0;
     this.column = 0;
     this.rest = "";
+    this.rows = ROWS;
   }
 
   /** Processes output of a node. A control sequence may arrive in pieces. */
@@ -75,7 +76,7 @@ export class Screen {
 
   /** Index of the first line on the terminal's screen. */
   get top() {
-    return Math.max(this.lines.length - ROWS, 0);
+    return Math.max(this.lines.length - this.rows, 0);
   }
 
   control(kind, words) {
@@ -88,7 +89,7 @@ export class Screen {
     else if (kind === "D") this.column = Math.max(this.column - count, 0);
     else if (kind === "G") this.column = count - 1;
     else if (kind === "H" || kind === "f") {
-      this.row = this.top + Math.min(count, ROWS) - 1;
+      this.row = this.top + Math.min(count, this.rows) - 1;
       this.column = Math.min(Math.max(second || 1, 1), COLUMNS_MAX) - 1;
       this.grow();
     } else if (kind === "K") {
@@ -126,11 +127,18 @@ const KEYS = { Enter: "\r", Backspace: "\x7f", Tab: "\t", ArrowUp: "\x1b[A", Arr
   ArrowRight: "\x1b[C", ArrowLeft: "\x1b[D", Home: "\x1b[H", End: "\x1b[F", Delete: "\x1b[3~",
   PageUp: "\x1b[5~", PageDown: "\x1b[6~" };
 
-/** The console of a node in the page. It is updated until `isWanted` returns false. */
-export function console_(network, node, isWanted) {
+/** Keys that only a window of its own takes. (xterm, *Control Sequences*: PC-style function
+ *  keys) */
+const ALL_KEYS = { Escape: "\x1b", Insert: "\x1b[2~", F1: "\x1bOP", F2: "\x1bOQ", F3: "\x1bOR",
+  F4: "\x1bOS", F5: "\x1b[15~", F6: "\x1b[17~", F7: "\x1b[18~", F8: "\x1b[19~", F9: "\x1b[20~",
+  F10: "\x1b[21~", F12: "\x1b[24~" };
+
+/** The console of a node in the page. It is updated until `isWanted` returns false. With
+ *  `takesAll`, it takes every key; else Esc and Shift+Tab leave it. */
+export function console_(network, node, isWanted, takesAll = false) {
   const path = of(network, "/nodes/" + encodeURIComponent(node) + "/console");
   const element = html("pre", { id: "console", tabindex: "0", role: "log",
-    "aria-label": "Console of " + node + ". Esc leaves it." });
+    "aria-label": "Console of " + node + (takesAll ? "" : ". Esc leaves it.") });
   const screen = new Screen();
   let waiting = "", isSending = false;
   const type = async (text) => {
@@ -152,8 +160,8 @@ export function console_(network, node, isWanted) {
     }
   };
   element.addEventListener("keydown", (event) => {
-    if (event.metaKey || event.altKey || event.key === "Escape") return;
-    let text = KEYS[event.key];
+    if (event.metaKey || (!takesAll && (event.altKey || event.key === "Escape"))) return;
+    let text = takesAll ? ALL_KEYS[event.key] ?? KEYS[event.key] : KEYS[event.key];
     const isOne = [...event.key].length === 1;
     const hasSelection = String(getSelection()) !== "";
     if (event.ctrlKey) {
@@ -162,8 +170,13 @@ export function console_(network, node, isWanted) {
       text = isOne && /[a-z[\\\]]/.test(event.key) && !isCopy && event.key !== "v"
         ? String.fromCharCode(event.key.charCodeAt(0) & 31) : undefined;
     } else if (isOne) text = event.key;
-    // Shift+Tab leaves the console, as everywhere on the page.
-    if (text === undefined || (event.key === "Tab" && event.shiftKey)) return;
+    if (text !== undefined && takesAll && event.altKey) text = "\x1b" + text;
+    if (event.key === "Tab" && event.shiftKey) {
+      // Leaves the console, as everywhere on the page.
+      if (!takesAll) return;
+      text = "\x1b[Z";
+    }
+    if (text === undefined) return;
     event.preventDefault();
     event.stopPropagation();
     type(text);
@@ -173,7 +186,7 @@ export function console_(network, node, isWanted) {
     type(event.clipboardData.getData("text").replace(/\r?\n/g, "\r"));
   });
   follow(path, screen, element, isWanted);
-  return { element, type };
+  return { element, type, screen };
 }
 
 async function follow(path, screen, element, isWanted) {

@@ -1,6 +1,8 @@
 // The visible part of the map, which is moved and zoomed with mouse, touch and keys.
 
-const NEAREST = 0.2, MARGIN = 56, LARGEST = 1.3;
+const NEAREST = 0.2, LARGEST = 1.3;
+/** The margin of the screen beside, above and below the content. */
+export const MARGIN = { x: 62, top: 44, bottom: 92 };
 
 export class Window {
   /** `press` is called with the event and its position on the map. It returns handlers for the
@@ -86,12 +88,18 @@ export class Window {
     this.show();
   }
 
-  /** Shows everything; small content is enlarged a little. */
+  /** Shows everything; small content is enlarged a little. The margin is one of the screen. */
   all() {
     const { x, y, width, height } = this.content;
-    const wide = Math.max(width + 2 * MARGIN, (this.svg.clientWidth || 0) / LARGEST);
-    const high = Math.max(height + 2 * MARGIN, (this.svg.clientHeight || 0) / LARGEST);
-    return { x: x + width / 2 - wide / 2, y: y + height / 2 - high / 2, width: wide,
+    const { clientWidth, clientHeight } = this.svg;
+    const fit = (screen, margin, size) =>
+      Math.max(screen - margin, screen / 2) / Math.max(size, 1);
+    const { top, bottom } = MARGIN;
+    const scale = Math.min(fit(clientWidth || 800, 2 * MARGIN.x, width),
+      fit(clientHeight || 600, top + bottom, height), LARGEST);
+    const [wide, high] = [(clientWidth || 800) / scale, (clientHeight || 600) / scale];
+    const lower = (bottom - top) / 2 / scale;
+    return { x: x + width / 2 - wide / 2, y: y + height / 2 - high / 2 + lower, width: wide,
       height: high };
   }
 

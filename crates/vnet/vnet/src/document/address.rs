@@ -102,6 +102,12 @@ pub struct InterfaceAddress6 {
 pub struct Address6Error(String);
 
 impl InterfaceAddress6 {
+    /// An address with a prefix of `bits` bits; `None` if `bits` exceeds 128.
+    #[must_use]
+    pub fn new(address: Ipv6Addr, bits: u8) -> Option<InterfaceAddress6> {
+        (bits <= 128).then_some(InterfaceAddress6 { address, bits })
+    }
+
     /// The address without the prefix length.
     #[must_use]
     pub fn address(self) -> Ipv6Addr {

@@ -31,8 +31,9 @@ pub struct ReceiveNode {
     pub node: String,
     /// Name of the source host.
     pub from: String,
-    /// The destination's part once it has received the node, with the generation before the move.
-    /// The part of the next generation makes the node run there.
+    /// The destination's part as it will be after the move, with the generation that the
+    /// destination has during the move. The destination prepares the node from this part, and runs
+    /// the node when it receives the part of the next generation.
     pub part: Box<HostPart>,
 }
 

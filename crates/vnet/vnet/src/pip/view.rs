@@ -75,7 +75,7 @@ pub struct GroundLinkView {
     pub name: String,
     /// The hosts at its ends; only one for a border.
     pub hosts: Vec<String>,
-    /// Rate, bits a second.
+    /// Rate of the link in bits per second: how much exists, is promised, and is used.
     pub rate_bps: Share,
     /// Delay, µs.
     pub delay_us: u64,

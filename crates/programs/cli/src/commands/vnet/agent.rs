@@ -30,6 +30,7 @@ use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
 use carina_vnet_web::PageServer;
 
+use super::page_file::PageFile;
 use super::roles::Party;
 use super::user_namespace;
 use crate::Shared;
@@ -218,6 +219,24 @@ impl Drop for Page {
     }
 }
 
+/// Prints the URL of the agent's page. If no agent runs, starts one that serves the page at
+/// `address`.
+///
+/// # Errors
+/// The agent that runs serves no page, or no agent can be started.
+pub(super) fn show_page(shared: &Shared, address: SocketAddr) -> Outcome {
+    reach_or_start_with(shared, Some(address))?;
+    let url = PageFile::read_of(&shared.run_dir()).map_err(|_| {
+        failed(format!(
+            "serving the page at {address}: an agent runs already, and serves no page. End it with \
+             its networks (`carina vnet down --all`), or restart it as `carina vnet agent --web \
+             {address}`"
+        ))
+    })?;
+    progress(format!("open {} in a browser", url.trim()));
+    Ok(())
+}
+
 /// Serves `vnet.sock` until a signal arrives, or for a transient agent until the last network is
 /// removed.
 ///
@@ -242,6 +261,7 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
             )));
         }
     };
+    PageFile::remove_of(&run_dir);
     let provider = args.provider(shared)?;
     let agent = Arc::new(args.agent(&run_dir).attempt("taking over networks")?);
     if args.moves.is_some_and(|at| at.ip().is_unspecified()) {
@@ -264,6 +284,8 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let path = socket_of(&run_dir);
     let listener = listening(&path)?;
     let page_server = args.page_server()?;
+    let page_file = page_server.as_ref().map(|it| PageFile::write(&run_dir, it));
+    let _page_file = page_file.transpose().attempt("writing vnet.page")?;
     let (ended, end) = std::sync::mpsc::channel();
     let (stop, stopped) = server::stop_handle();
     let (is_transient, pool) = (args.transient, args.pool.into());
@@ -337,6 +359,11 @@ fn lock(shared: &Shared, is_transient: bool) -> Result<Option<File>, Failure> {
 /// # Errors
 /// No agent can be started.
 pub(super) fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
+    reach_or_start_with(shared, None)
+}
+
+/// Like [`reach_or_start`]; an agent that this starts serves a page at `web`, if it is given.
+fn reach_or_start_with(shared: &Shared, web: Option<SocketAddr>) -> Result<Client, Failure> {
     let client = client(shared);
     let deadline = Instant::now() + START;
     let mut started: Option<Started> = None;
@@ -345,7 +372,7 @@ pub(super) fn reach_or_start(shared: &Shared) -> Result<Client, Failure> {
             return Ok(client);
         }
         let Some(agent) = &mut started else {
-            started = Some(Started::new(shared)?);
+            started = Some(Started::new(shared, web)?);
             continue;
         };
         let is_late = Instant::now() > deadline;
@@ -402,7 +429,7 @@ struct Started {
 }
 
 impl Started {
-    fn new(shared: &Shared) -> Result<Started, Failure> {
+    fn new(shared: &Shared, web: Option<SocketAddr>) -> Result<Started, Failure> {
         let run_dir = shared.run_dir();
         let what = format!("making {}", run_dir.path().display());
         fs::create_dir_all(run_dir.path()).attempt(what)?;
@@ -414,6 +441,7 @@ impl Started {
         let child = Command::new(program)
             .args(["vnet", "agent", "--transient", "--run"])
             .arg(run_dir.path())
+            .args(web.map(|address| format!("--web={address}")))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)

@@ -2,15 +2,18 @@
 //! compares with published results.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use carina_apps::sample_packet::ETHERNET_SIZES;
 use carina_bench::embed::{self, EmbedOptions};
 use carina_bench::forward;
 use carina_bench::instantiate::{self, Case, InstantiateOptions};
 use carina_bench::rates;
+use carina_bench::scale::{self, ScaleOptions};
 use carina_bench::vm_and_host::{require_namespaces, require_network};
 use carina_embed::cases::{ETA_MAX, ETA_MIN, Setting, Topology};
 use carina_measure::results::{Metric, Results};
+use carina_text::duration::parse_ns;
 use carina_text::table::{Table, short};
 use clap::Subcommand;
 
@@ -67,6 +70,29 @@ pub(crate) enum VnetBenchCommand {
         over the idle link and warms up, each for a third of the measuring time. It needs root."
     )]
     Rates(ForwardArgs),
+    /// Measure networks of many namespaces: time to make and to remove, memory, CPU time when idle;
+    /// for comparison: a shell loop of ip, and Mininet where it is installed
+    #[command(
+        after_help = "Examples:\n  carina vnet bench scale --json > scale.json\n  carina \
+        vnet bench scale --nodes 1000 --runs 1 --idle 30s\n\nEach network is a ring. Needs root."
+    )]
+    Scale(ScaleArgs),
+}
+
+/// Options of `carina vnet bench scale`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScaleArgs {
+    /// Numbers of namespaces, separated by commas [default: 100,300,1000]
+    #[arg(long, value_delimiter = ',')]
+    nodes: Vec<usize>,
+    /// Number of times that each system makes each network
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    runs: u32,
+    /// How long to measure the CPU time of an idle network
+    #[arg(long, default_value = "10s", value_parser = parse_ns)]
+    idle: u64,
+    #[arg(long, hide = true)]
+    in_network_namespace: bool,
 }
 
 /// Options of `carina vnet bench forward` and `rates`: which cases to measure, how often and how
@@ -140,7 +166,30 @@ pub(crate) fn run(shared: &Shared, command: VnetBenchCommand) -> Outcome {
         VnetBenchCommand::Sweep { directory } => Ok(instantiate::sweep(&directory)?),
         VnetBenchCommand::Forward(args) => bench_forward(shared, args),
         VnetBenchCommand::Rates(args) => bench_rates(shared, args),
+        VnetBenchCommand::Scale(args) => bench_scale(shared, &args),
     }
+}
+
+fn bench_scale(shared: &Shared, args: &ScaleArgs) -> Outcome {
+    let possible = scale::NODES_POSSIBLE;
+    if let Some(nodes) = args.nodes.iter().find(|it| !possible.contains(it)) {
+        let (min, max) = (possible.start(), possible.end());
+        return Err(usage(format!("--nodes {nodes}: must be {min} to {max}")));
+    }
+    require_namespaces(args.in_network_namespace)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = scale::run(&ScaleOptions {
+        nodes: or_default(&args.nodes, &scale::NODES).to_vec(),
+        runs: args.runs as usize,
+        idle: Duration::from_nanos(args.idle),
+        progress: PROGRESS,
+    })?;
+    if shared.json {
+        print_json(&results)?
+    } else {
+        show(&results, &SCALE)?
+    }
+    all_measured(&results)
 }
 
 fn bench_forward(shared: &Shared, args: ForwardArgs) -> Outcome {
@@ -220,6 +269,14 @@ fn table_of(results: &Results, metrics: &[(Metric, &str)]) -> Table {
     }
     table
 }
+
+/// The metrics and column titles of the table of large networks.
+const SCALE: [(Metric, &str); 4] = [
+    (Metric::UpS, "up, s"),
+    (Metric::DownS, "down, s"),
+    (Metric::MibPerLink, "MiB per link"),
+    (Metric::IdlePercent, "idle, % of a core"),
+];
 
 /// The metrics and column titles of the table of instantiations.
 const INSTANTIATE: [(Metric, &str); 9] = [

@@ -4,13 +4,14 @@ use carina_vnet_host::agent::copied_links;
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_host::{Vnets, port_app_now};
 
+use super::agent::client;
 use super::network::report_of;
 use super::roles::inside;
 use super::roles::operator::OperatorArgs;
 use crate::Shared;
 use crate::commands::packet_output::OutputArgs;
 use crate::commands::trace::copy_links;
-use crate::failure::{Outcome, failed};
+use crate::failure::{Attempt, Outcome, failed};
 use crate::graph_directory::GraphEntry;
 
 /// Options of `carina vnet capture`: the link whose frames to copy, and where to write them.
@@ -40,7 +41,15 @@ pub(super) fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
     let link = NamedLink::find(&report, &args.link).map_err(failed)?;
     let (near, far) = (link.near(), link.far());
     let counters = Vnets::of(&shared.run_dir()).vnet(&report.name).counters();
-    let port = port_app_now(&counters, link.link.number, link.side);
+    // A link on the kernel's path has no frames to copy. An agent of an earlier version reports no
+    // path, and has all links in its engine.
+    let number = link.link.number;
+    let hold = link
+        .link
+        .path
+        .map(|_| client(shared).hold_link(&report.name, number));
+    let _hold = hold.transpose().attempt("capturing the link")?;
+    let port = port_app_now(&counters, number, link.side);
     let links = copied_links(&port, [near, far]);
     let graph = GraphEntry {
         name: format!("{near} -- {far}"),

@@ -23,6 +23,7 @@ pub(crate) enum VnetCommand {
     /// link in both directions. If no agent runs, this command starts one; that agent ends with its
     /// last network.
     #[command(after_help = "Examples:\n  carina vnet up demo.toml\n  \
+        carina vnet up demo.toml --web 127.0.0.1:8080\n  \
         carina --json vnet up demo.toml --keep\n\nExit code 3: the document is wrong, or the \
         network does not fit.")]
     Up(network::UpArgs),
@@ -77,10 +78,13 @@ pub(crate) enum VnetCommand {
         #[arg(long)]
         vnet: Option<String>,
     },
-    /// Draw a network as SVG, with the states of its nodes and links
-    #[command(after_help = "Example:\n  carina vnet show demo --svg demo.svg")]
+    /// Draw a network as SVG, with the states of its nodes and links; or a document before it is up
+    #[command(after_help = "Examples:\n  carina vnet show demo --svg demo.svg\n  \
+        carina vnet show demo.toml --svg demo.svg")]
     Show {
-        /// Name of the network to draw [default: the only one]
+        /// Name of the network to draw, or file of a document: .toml, .xml or .json [default: the
+        /// only network]
+        #[arg(value_name = "NAME|FILE")]
         name: Option<String>,
         /// Write the drawing to this file [default: standard output]
         #[arg(long, value_name = "FILE")]

@@ -1,7 +1,7 @@
 //! `carina vnet check`, `convert` and `schema`: documents that describe virtual networks.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use carina_vnet::document::{Document, Form, XML_SCHEMA};
 use carina_vnet_host::admission_check::check_document;
@@ -24,6 +24,15 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// A file whose extension selects its format; `None` for other extensions.
+    pub(super) fn of_path(file: &Path) -> Option<Source> {
+        let from = Some(Form::of_path(file)?);
+        Some(Source {
+            file: file.to_owned(),
+            from,
+        })
+    }
+
     /// Reads the document.
     ///
     /// # Errors

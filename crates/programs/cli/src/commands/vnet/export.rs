@@ -14,7 +14,7 @@ use crate::report::print_bytes;
 /// Options of `carina vnet export`: the network to write, and in which format.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
-    /// Name of the network to write [default: the only one]
+    /// Name of the existing network to write [default: the only network on this host]
     name: Option<String>,
     /// Format to write: rspec, rfc8345, dot or svg
     #[arg(long = "to", value_name = "FORMAT", value_parser = wanted)]

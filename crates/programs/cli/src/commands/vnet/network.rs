@@ -2,18 +2,19 @@
 //! agent.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use carina_api::control::ClientError;
 use carina_text::table::{Table, short};
 use carina_vnet::host_part::{LinkState, NodeState};
-use carina_vnet::report::{LinkReport, VnetReport, VnetState};
+use carina_vnet::report::{LinkPath, LinkReport, VnetReport, VnetState};
 use carina_vnet_host::client::{Client, REMOVAL};
 use carina_vnet_host::directory::is_part_name;
 use carina_vnet_host::{Vnets, leftovers};
 use serde_json::json;
 
-use super::agent::{ask_or_start, client, reach_or_start};
+use super::agent::{ask_or_start, client, reach_or_start, show_page};
 use super::deadline::{Deadline, DeadlineArgs};
 use super::document::Source;
 use super::roles::inside;
@@ -32,6 +33,10 @@ pub(crate) struct UpArgs {
     /// Keep what was made if something fails, to look at it [default: remove it]
     #[arg(long)]
     keep: bool,
+    /// Serve a web page of this host's networks at this address of the loopback interface, such as
+    /// 127.0.0.1:8080, until the last network is removed [default: no page]
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "vno")]
+    web: Option<SocketAddr>,
     #[command(flatten)]
     deadline: DeadlineArgs,
     #[command(flatten)]
@@ -61,6 +66,9 @@ pub(super) fn up(shared: &Shared, args: &UpArgs) -> Outcome {
     }
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    if let Some(address) = args.web {
+        show_page(shared, address)?;
+    }
     let making = format!("making network {name}");
     let (client, _) = ask_or_start(shared, &making, |client| {
         if args.keep {
@@ -424,14 +432,14 @@ fn report_text(report: &VnetReport) -> String {
             &interfaces.join(", "),
         ]);
     }
-    let mut links = Table::new(["LINK", "ENDS", "RATE", "STATE", "RTT", "FRAMES", "DROPPED"]);
+    let mut links = Table::new(LINK_COLUMNS);
     for link in &report.links {
         links.row(link_cells(link));
     }
     format!("{text}\n{nodes}\n\n{links}")
 }
 
-fn link_cells(link: &LinkReport) -> [String; 7] {
+fn link_cells(link: &LinkReport) -> [String; 8] {
     let rtt = link.rtt_ns.map_or_else(
         || "-".to_owned(),
         |ns| format!("{} ms", short(ns as f64 / 1e6)),
@@ -444,6 +452,7 @@ fn link_cells(link: &LinkReport) -> [String; 7] {
         link.number.to_string(),
         link.ends.join(" -- "),
         link.rate.to_string(),
+        path_word(link.path).to_owned(),
         link_word(&link.state).to_owned(),
         rtt,
         both(|passed| passed.frames),
@@ -472,6 +481,15 @@ pub(super) fn node_word(state: &NodeState) -> &'static str {
     }
 }
 
+/// The path of a link as a word.
+fn path_word(path: Option<LinkPath>) -> &'static str {
+    match path {
+        Some(LinkPath::Kernel) => "kernel",
+        Some(LinkPath::Engine) => "engine",
+        None => "-",
+    }
+}
+
 /// The state of a link as a word.
 pub(super) fn link_word(state: &LinkState) -> &'static str {
     match state {
@@ -481,6 +499,10 @@ pub(super) fn link_word(state: &LinkState) -> &'static str {
     }
 }
 
+/// Columns of the table of links.
+const LINK_COLUMNS: [&str; 8] = [
+    "LINK", "ENDS", "RATE", "PATH", "STATE", "RTT", "FRAMES", "DROPPED",
+];
 /// How long an interrupted command waits for the agent.
 const HASTE: Duration = Duration::from_secs(1);
 /// How long an agent that was killed may take to end.

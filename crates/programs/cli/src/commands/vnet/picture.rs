@@ -1,12 +1,13 @@
-//! `carina vnet show`: draws a network.
+//! `carina vnet show`: draws a network, or what a document asks for.
 
 use std::path::Path;
 
 use carina_text::drawing::{Drawing, DrawnEdge, DrawnSystem};
-use carina_vnet::document::Kind;
+use carina_vnet::document::{Document, Kind};
 use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet::report::VnetReport;
 
+use super::document::Source;
 use super::network::report_of;
 use super::roles::inside;
 use super::roles::operator::OperatorArgs;
@@ -14,21 +15,24 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::print_bytes;
 
-/// Draws a network to a file or standard output.
+/// Draws a network to a file or standard output. A `name` that ends in the extension of a document
+/// is the file of a document, which need not be up: names of networks have no dots.
 ///
 /// # Errors
-/// There is no such network, or the file cannot be written.
+/// There is no such network, the document is wrong, or the file cannot be written.
 pub(super) fn show(
     shared: &Shared,
     name: Option<&str>,
     file: Option<&Path>,
     operator: &OperatorArgs,
 ) -> Outcome {
-    let report = match operator.client(shared)? {
-        Some(vno) => inside::report(&vno, name)?,
-        None => report_of(shared, name)?,
+    let text = match name.and_then(|name| Source::of_path(Path::new(name))) {
+        Some(source) => svg_of_document(&source.read()?),
+        None => svg(&match operator.client(shared)? {
+            Some(vno) => inside::report(&vno, name)?,
+            None => report_of(shared, name)?,
+        }),
     };
-    let text = svg(&report);
     match file {
         None => print_bytes(text.as_bytes()),
         Some(file) => std::fs::write(file, text).attempt(format!("writing {}", file.display())),
@@ -39,10 +43,7 @@ pub(super) fn show(
 pub(super) fn svg(report: &VnetReport) -> String {
     let systems = report.nodes.iter().map(|node| DrawnSystem {
         name: node.name.clone(),
-        text: match node.kind {
-            Kind::Vm => "VM".to_owned(),
-            Kind::Namespace => "namespace".to_owned(),
-        },
+        text: kind_word(node.kind).to_owned(),
         is_machine: node.kind == Kind::Vm,
         is_up: node.state == NodeState::Up,
     });
@@ -59,4 +60,35 @@ pub(super) fn svg(report: &VnetReport) -> String {
         edges: edges.collect(),
     };
     drawing.svg(&format!("network {}", report.name))
+}
+
+/// Draws the nodes and links that a document asks for, as SVG. They have no state: nothing is
+/// dashed.
+fn svg_of_document(document: &Document) -> String {
+    let systems = document.node.iter().map(|(name, node)| {
+        let kind = node.kind.or(document.defaults.kind).unwrap_or(Kind::Vm);
+        DrawnSystem {
+            name: name.clone(),
+            text: kind_word(kind).to_owned(),
+            is_machine: kind == Kind::Vm,
+            is_up: true,
+        }
+    });
+    let edges = document.link.iter().map(|link| DrawnEdge {
+        ends: link.ends.each_ref().map(|end| end.node.clone()),
+        text: link.rate.to_string(),
+        is_up: true,
+    });
+    let drawing = Drawing {
+        systems: systems.collect(),
+        edges: edges.collect(),
+    };
+    drawing.svg(&format!("document of network {}", document.vnet.name))
+}
+
+fn kind_word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Vm => "VM",
+        Kind::Namespace => "namespace",
+    }
 }

@@ -83,7 +83,12 @@ fn words(plan: &Plan) -> String {
     for step in &plan.steps {
         table.row([step.action.sign(), &step.subject, &step.reason]);
     }
-    format!("{head}\n\n{table}")
+    let notes: String = plan
+        .notes
+        .iter()
+        .map(|it| format!("\nNote: {it}"))
+        .collect();
+    format!("{head}\n\n{table}{notes}")
 }
 
 #[cfg(test)]
@@ -103,6 +108,7 @@ mod tests {
             name: "x".to_owned(),
             is_there: true,
             refusal: None,
+            notes: vec!["no routes".to_owned()],
             steps: vec![step(Action::Add, "node a"), step(Action::Replace, "node b")],
         };
         let text = words(&plan);
@@ -112,6 +118,7 @@ mod tests {
             text.contains("-/+") && text.contains("vnet apply"),
             "{text}"
         );
+        assert!(text.contains("\nNote: no routes"), "{text}");
         plan.steps.clear();
         assert_eq!(words(&plan), "x: nothing to change");
     }

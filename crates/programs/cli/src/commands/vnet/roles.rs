@@ -106,7 +106,8 @@ impl Party {
     }
 }
 
-/// Parses an address. An address in a DIF is reached through the node of the run directory.
+/// Parses the address of a role: `HOST:PORT` for TCP, or `dif:NAME` for flows of the DIF `NAME`.
+/// Flows use the node of the run directory.
 ///
 /// # Errors
 /// The text is not an address.

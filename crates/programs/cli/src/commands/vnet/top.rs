@@ -173,6 +173,7 @@ mod tests {
             ends: ["a:eth0".into(), "b:eth0".into()],
             carrier: Carrier::Ipip,
             rate: "10Mbps".parse().unwrap(),
+            path: None,
             state: LinkState::Up,
             rtt_ns: Some(2_000_000),
             passed: [passed(0, 0, 0), passed(300, 1_250_000, 30)],

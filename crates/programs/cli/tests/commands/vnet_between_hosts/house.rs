@@ -225,9 +225,9 @@ impl House {
             if output.status.success() {
                 return serde_json::from_slice(&output.stdout).unwrap();
             }
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(is_for_time(&said), "{output:?}\n{}", self.logs());
-            println!("{said}");
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(is_for_time(&printed), "{output:?}\n{}", self.logs());
+            println!("{printed}");
             self.wait_until_moved();
             self.wait_until_ready();
             self.wait_for_mark();
@@ -251,10 +251,10 @@ impl House {
                 return found;
             }
             if since.elapsed() > STILL || begin.elapsed() > LIMIT {
-                let said = self.logs();
-                let goes_on = said != known && begin.elapsed() < LIMIT;
-                assert!(goes_on, "{what}\n{said}");
-                (known, since) = (said, Instant::now());
+                let printed = self.logs();
+                let goes_on = printed != known && begin.elapsed() < LIMIT;
+                assert!(goes_on, "{what}\n{printed}");
+                (known, since) = (printed, Instant::now());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -337,8 +337,8 @@ impl House {
             };
             // During a move, the error of the command says so.
             let output = self.migration("uk", "r", place).output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            said.contains("already").then_some(())
+            let printed = String::from_utf8_lossy(&output.stderr);
+            printed.contains("already").then_some(())
         });
     }
 
@@ -368,7 +368,7 @@ impl Drop for House {
 }
 
 /// Whether an error only says that something took too long, or that another operation interfered.
-pub(super) fn is_for_time(said: &str) -> bool {
+pub(super) fn is_for_time(printed: &str) -> bool {
     let words = [
         "in time",
         "try again",
@@ -376,5 +376,5 @@ pub(super) fn is_for_time(said: &str) -> bool {
         "timed out",
         "has not come",
     ];
-    words.iter().any(|it| said.contains(it))
+    words.iter().any(|it| printed.contains(it))
 }

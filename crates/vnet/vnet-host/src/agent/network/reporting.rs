@@ -1,13 +1,17 @@
 //! Reports about a network.
 
-use carina_frame_engine::LinkName;
-use carina_frame_engine::counter_file::{self, Reading};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use carina_frame_engine::counter_file;
+use carina_frame_engine::{LinkCounts, LinkName};
 use carina_vnet::host_part::{HostPart, HostStatus};
 
 use super::{Network, Outcome};
-use crate::impairment::{dropped_by, of_link};
-use crate::names::{impair_app, rate_app};
+use crate::impairment::{Drops, of_link};
+use crate::names::{impair_app, link_of_app, rate_app};
 use crate::port_selection::is_port_app;
+use crate::vnet::Vnet;
 use carina_vnet::impairment::{Impairments, LinkImpairment};
 use carina_vnet::report::{InterfaceReport, LinkReport, NodeReport, Passed, VnetReport, VnetState};
 
@@ -18,7 +22,7 @@ impl Network {
             let state = self.shared.lock();
             let vnet = state.vnet.clone();
             (
-                state.record.clone(),
+                Arc::clone(&state.record),
                 vnet,
                 state.outcome.clone(),
                 state.ready_after,
@@ -26,19 +30,20 @@ impl Network {
         };
         let status = self.shared.progress.status();
         let counts = vnet.as_ref().and_then(|vnet| vnet.counts().ok());
-        let counts = counts.unwrap_or_default();
+        let counts = by_link(counts.unwrap_or_default());
         // Without a counter file nothing was dropped yet.
         let counters = counter_file::read(&self.dir.counters()).unwrap_or_default();
+        let counters = Drops::of(&counters);
         let passed = |link: u32, side: usize| {
             let rate = rate_app(link, side);
             // The difference between frames into and out of the shaper would not do: a link behind
             // the shaper that was just made counts from zero.
             let mut passed = Passed {
-                dropped: dropped_by(&counters, &rate),
+                dropped: counters.of_app(&rate),
                 ..Passed::default()
             };
             let mut from_afar = None;
-            for (name, count) in &counts {
+            for (name, count) in counts.get(&link).into_iter().flatten() {
                 if is_port_app(&name.from.app, (link, side)) {
                     (passed.frames, passed.bytes) = (count.packets, count.bytes);
                     passed.dropped += count.drops;
@@ -64,6 +69,7 @@ impl Network {
         };
         let mut links = links_of(&record.part, &status, passed);
         if let Some(vnet) = vnet {
+            note_paths(&mut links, &record.part, &vnet);
             note_impairments(&mut links, &record.part, &vnet.impairments(), &counters);
         }
         VnetReport {
@@ -78,6 +84,18 @@ impl Network {
             ready_after_ms: ready_after.map(|time| time.as_secs_f64() * 1000.0),
         }
     }
+}
+
+/// The counters of the graph's links, by the number of the network's link that they are part of.
+fn by_link(counts: Vec<(LinkName, LinkCounts)>) -> BTreeMap<u32, Vec<(LinkName, LinkCounts)>> {
+    let mut all: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    for (name, count) in counts {
+        let number = link_of_app(&name.from.app).or_else(|| link_of_app(&name.to.app));
+        if let Some(number) = number {
+            all.entry(number).or_default().push((name, count));
+        }
+    }
+    all
 }
 
 /// Whether a link of the graph is the first behind the tunnel, flow or card that brings the frames
@@ -134,6 +152,7 @@ fn links_of(
             ends: [link.near.to_string(), link.far.to_string()],
             carrier: link.carrier,
             rate: link.rate,
+            path: None,
             state: now.state,
             rtt_ns: now.rtt_ns,
             passed: [0, 1].map(|side| passed(link.number, side)),
@@ -143,19 +162,34 @@ fn links_of(
     links
 }
 
+/// Adds to each link its path, and what has passed it outside of the engine.
+fn note_paths(links: &mut [LinkReport], part: &HostPart, vnet: &Vnet) {
+    let outside = vnet.sent_outside_engine(part);
+    for link in links {
+        link.path = Some(vnet.path_of(link.number));
+        for (side, passed) in link.passed.iter_mut().enumerate() {
+            let more = outside.get(&(link.number, side));
+            let more = more.copied().unwrap_or_default();
+            passed.frames += more.frames;
+            passed.bytes += more.bytes;
+            passed.dropped += more.dropped;
+        }
+    }
+}
+
 /// Adds to each link its impairments and the frames that they have dropped.
 fn note_impairments(
     links: &mut [LinkReport],
     part: &HostPart,
     all: &Impairments,
-    counters: &[Reading],
+    counters: &Drops,
 ) {
     // The reports of links are in the order of the part.
     for (link, made) in links.iter_mut().zip(&part.links) {
         link.impairment = of_link(made, all);
         if !link.impairment.is_none() {
             for (side, passed) in link.passed.iter_mut().enumerate() {
-                passed.lost = dropped_by(counters, &impair_app(link.number, side));
+                passed.lost = counters.of_app(&impair_app(link.number, side));
             }
         }
     }

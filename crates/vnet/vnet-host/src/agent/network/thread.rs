@@ -32,7 +32,7 @@ impl Shared {
         let mut probed_far = Instant::now();
         let mut made = None;
         let mut again = Again::default();
-        // The last error of keeping the name of the ports' namespace; each error is reported once.
+        // The last error of looking after the links; each error is reported once.
         let mut trouble = None;
         loop {
             if let Some(change) = wanted.take() {
@@ -54,15 +54,9 @@ impl Shared {
                 Ok(change) => wanted = Some(change),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    let now = vnet.look_after_ports().err().map(|it| it.to_string());
-                    if now != trouble {
-                        trouble = now;
-                        trouble
-                            .iter()
-                            .for_each(|it| self.progress.tell(it.as_str()));
-                    }
+                    self.look_after_links(&vnet, &mut trouble);
                     let has_ended = vnet.look_after_nodes();
-                    let record = self.lock().record.clone();
+                    let record = Arc::clone(&self.lock().record);
                     if self.is_due(&record, has_ended, &again) {
                         wanted = Some(Box::new(Change::new(record, Instant::now())));
                     } else if self.moves_on() {
@@ -99,11 +93,26 @@ impl Shared {
         }
     }
 
+    /// Keeps the name of the ports' namespace, and the paths of links. Reports an error, but the
+    /// same error only once.
+    fn look_after_links(&self, vnet: &Vnet, trouble: &mut Option<String>) {
+        let looked = vnet.look_after_ports();
+        let looked = looked.and_then(|()| vnet.look_after_paths());
+        let now = looked.err().map(|it| it.to_string());
+        if now != *trouble {
+            *trouble = now;
+            trouble
+                .iter()
+                .for_each(|it| self.progress.tell(it.as_str()));
+        }
+    }
+
     /// How long to wait until the next check. The time is short while a link that was just made has
     /// no answer from its other end, whose host is probably about to finish, too.
     fn pause(&self, vnet: &Vnet, made: Option<Instant>) -> Duration {
         let is_new = made.is_some_and(|made| made.elapsed() < NEW);
-        if is_new && !vnet.silent(&self.lock().record.part).is_empty() {
+        let record = Arc::clone(&self.lock().record);
+        if is_new && !vnet.silent(&record.part).is_empty() {
             SOON
         } else {
             LOOK_AFTER
@@ -167,7 +176,7 @@ impl Shared {
             }
             return;
         }
-        state.record.is_settled = true;
+        Arc::make_mut(&mut state.record).is_settled = true;
         let written = dir.write(&state.record).and_then(|()| Saved::forget(dir));
         state.outcome = match written {
             Ok(()) => Outcome::Done,

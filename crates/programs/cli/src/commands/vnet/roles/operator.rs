@@ -246,10 +246,10 @@ pub(crate) fn list(shared: &Shared, client: &Client) -> Outcome {
     print_line(table)
 }
 
-/// Prints the state of a network.
+/// Prints the state and the conditions of the network `name`; `None` means the only network.
 ///
 /// # Errors
-/// There is no such network.
+/// There is no such network, or `name` is `None` and there is not exactly one network.
 pub(crate) fn status(shared: &Shared, client: &Client, name: Option<&str>) -> Outcome {
     let name = chosen(name, &known(client)?)?;
     let seen = client.seen(&name).attempt(format!("asking for {name}"))?;
