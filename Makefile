@@ -12,7 +12,7 @@ export DESTDIR
 PROFILE := release
 BUILT = target/$(TARGET)/$(PROFILE)
 
-.PHONY: build all demo test check install uninstall package test-package packages test-packages clean
+.PHONY: build all demo test check wheel install uninstall package test-package packages test-packages clean
 
 # Static programs (scripts/static-program): they run on this host and in any guest.
 build: packages
@@ -32,7 +32,8 @@ all: packages
 	if [ $(PROFILE) = dist ]; then \
 		cargo build --locked --profile guest --target $(TARGET) --package carina-cli \
 			--no-default-features --bin carina-guest && \
-		cp --remove-destination target/$(TARGET)/guest/carina-guest $(BUILT)/; fi
+		objcopy --remove-section=.eh_frame --remove-section=.eh_frame_hdr \
+			target/$(TARGET)/guest/carina-guest $(BUILT)/carina-guest; fi
 
 # cc prog.c $(pkg-config --cflags --libs rina)
 install: all
@@ -61,6 +62,10 @@ demo: packages
 	cargo build --locked --release --target $(TARGET) --package carina-cli --no-default-features
 	$(CARINA) demo --out .
 
+# The Python package, one wheel for CPython 3.11 and newer, in target/python/wheels.
+wheel:
+	bindings/python/wheel
+
 # Every test; the last line is `N passed, N failed, N skipped`.
 test: test-packages
 	cargo xtask test
@@ -74,6 +79,7 @@ check: packages
 	for only in "" packet vnet; do cargo clippy --locked --package carina-cli \
 		--no-default-features --features "$$only" -- -D warnings || exit 1; done
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	bindings/check
 
 # What building and guests need; what tests need.
 packages:

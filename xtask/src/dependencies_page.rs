@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The page, from the root of the repository.
 pub(crate) const PAGE: &str = "docs/reference/dependencies.md";
 
-/// The crates that use a library, without `carina-`.
+/// The crates that use a library, without `carina-`; bindings by their directories.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Users {
     /// In the library or program itself, or in its build script.
@@ -60,7 +60,7 @@ fn used(metadata: &Value) -> BTreeMap<String, Users> {
     let mut used: BTreeMap<String, Users> = BTreeMap::new();
     let packages = metadata["packages"].as_array().into_iter().flatten();
     for package in packages.filter(|package| package["source"].is_null()) {
-        let user = short(&package["name"]);
+        let user = user(package);
         let dependencies = package["dependencies"].as_array().into_iter().flatten();
         // A package of the workspace has a path.
         for dependency in dependencies.filter(|dependency| dependency["path"].is_null()) {
@@ -101,6 +101,18 @@ fn table(page: &str) -> impl Iterator<Item = (usize, &str, Users)> {
     })
 }
 
+/// The name of a package of this project in the table.
+fn user(package: &Value) -> String {
+    let manifest = package["manifest_path"].as_str().unwrap_or_default();
+    let binding = manifest
+        .rsplit_once("/bindings/")
+        .and_then(|(_, rest)| rest.strip_suffix("/Cargo.toml"));
+    binding.map_or_else(
+        || short(&package["name"]),
+        |name| format!("bindings/{name}"),
+    )
+}
+
 fn short(name: &Value) -> String {
     let name = name.as_str().unwrap_or_default();
     name.strip_prefix("carina-").unwrap_or(name).to_owned()
@@ -138,6 +150,16 @@ mod tests {
 
     fn page(rows: &str) -> String {
         format!("# Dependencies\n\n{HEADER}\n|---|---|---|---|\n{rows}\n## Own code\n| x | y |\n")
+    }
+
+    #[test]
+    fn binding_has_the_name_of_its_directory() {
+        let metadata = json!({"packages": [{
+            "name": "carina-b", "source": null, "manifest_path": "/c/bindings/b/Cargo.toml",
+            "dependencies": [{"name": "serde", "kind": null}],
+        }]});
+        let page = page("| serde | bindings/b | | Because. |\n");
+        assert_eq!(breaches(&metadata, &page), [""; 0]);
     }
 
     const SERDE: &str = "| serde | a, b | | Because. |\n";

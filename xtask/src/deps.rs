@@ -12,7 +12,7 @@ use crate::{dependencies_page, licence};
 
 /// Returns one line for each breach of the rules below.
 pub(crate) fn check(root: &Path) -> Vec<String> {
-    match metadata(root) {
+    match metadata_of_all(root) {
         Ok(metadata) => {
             let mut breaches = rows(&metadata);
             breaches.extend(licences(&metadata));
@@ -26,6 +26,26 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
         }
         Err(error) => vec![format!("cargo metadata: {error}")],
     }
+}
+
+/// The metadata of the workspace, with the packages of the bindings and of what they use.
+fn metadata_of_all(root: &Path) -> Result<Value, String> {
+    let mut all = metadata(root)?;
+    for binding in BINDINGS {
+        let directory = root.join(binding);
+        let of_binding = metadata(&directory).map_err(|error| format!("{binding}: {error}"))?;
+        let known: BTreeSet<String> = list(&all, "packages")
+            .map(|package| text(package, "id").to_owned())
+            .collect();
+        let new = list(&of_binding, "packages")
+            .filter(|package| !known.contains(text(package, "id")))
+            .cloned();
+        let new: Vec<Value> = new.collect();
+        if let Some(packages) = all["packages"].as_array_mut() {
+            packages.extend(new);
+        }
+    }
+    Ok(all)
 }
 
 fn metadata(root: &Path) -> Result<Value, String> {
@@ -295,6 +315,7 @@ const ALLOWED: &[(&str, &str)] = &[
          carina-dialects carina-ipcp \
          carina-protect \
          carina-netdev carina-engine carina-frame-engine carina-dataplane carina-gateway \
+         carina-ip \
          carina-shims carina-graph carina-ports rustix serde serde_json toml thiserror tracing \
          tokio axum wildmatch",
     ),
@@ -311,6 +332,11 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-gateway",
         "carina-api carina-client carina-sys carina-wrap rustix serde thiserror tracing",
+    ),
+    (
+        "carina-ip",
+        "carina-api carina-apps carina-client carina-netdev carina-sys carina-wire serde serde_json \
+         thiserror tracing",
     ),
     ("carina-guest", ""),
     ("carina-namespaces", "carina-sys rustix serde thiserror"),
@@ -372,13 +398,13 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-bench",
-        "carina-text carina-api carina-apps carina-client carina-embed carina-engine carina-frame-engine carina-frame carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-ports carina-scratch \
+        "carina-text carina-api carina-apps carina-client carina-embed carina-engine carina-frame-engine carina-frame carina-ip carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-netdev carina-ports carina-scratch \
          carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
          carina-wire plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-images carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-scratch carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-node carina-vm carina-wrap \
+        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-images carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-scratch carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-ip carina-node carina-vm carina-wrap \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),
@@ -388,10 +414,19 @@ const ALLOWED: &[(&str, &str)] = &[
          carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-management carina-dialects \
          carina-protect carina-netdev carina-sim \
-         carina-shims carina-dissect carina-gateway carina-import carina-lab carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-frame-engine carina-frame carina-wrap libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-gateway carina-ip carina-import carina-lab carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-frame-engine carina-frame carina-wrap libfuzzer-sys tempfile",
     ),
     ("xtask", "rustix serde_json"),
+    (
+        "carina-tokio",
+        "carina-client bytes futures-core futures-sink futures-util http-body-util hyper hyper-util \
+         prost rustix tokio tonic tower",
+    ),
+    ("carina-python", "carina-client pyo3 rustix"),
 ];
+
+/// Workspaces of bindings, which `cargo metadata` of the main workspace leaves out.
+const BINDINGS: [&str; 2] = ["bindings/tokio", "bindings/python"];
 
 /// A crate, a directory, and the only paths below it whose files may name the crate. The parts that
 /// are not for `carina lab` itself use the crates of `crates/host`, as `lab` does. `carina vnet

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bindings;
 mod dependencies_page;
 mod deps;
 mod leftovers;
@@ -16,6 +17,7 @@ mod program;
 mod prose;
 mod report;
 mod rust;
+mod shown_files;
 mod source;
 mod supervise;
 mod test;

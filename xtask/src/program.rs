@@ -111,6 +111,7 @@ fn supervised(
         .current_dir(program.directory())
         .env("CARGO_MANIFEST_DIR", program.directory())
         .env("TMPDIR", files)
+        .env(VARIABLE, carina())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
@@ -123,6 +124,15 @@ fn supervised(
     output.push(b'\n');
     Ok(sum)
 }
+
+/// The program `carina`, which the test programs of the workspace are built with.
+pub(crate) fn carina() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.with_file_name("carina")
+}
+
+/// The variable by which tests of bindings find the program `carina`.
+pub(crate) const VARIABLE: &str = "CARINA_PROGRAM";
 
 #[cfg(test)]
 mod tests {

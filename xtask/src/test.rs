@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
+use crate::bindings;
 use crate::leftovers::Inventory;
 use crate::program::{self, Program};
 use crate::report::{Counts, Sum};
@@ -23,11 +24,30 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     let mut report = String::new();
     // Unit and integration tests; guests; replay of the corpora. Many of them wait for time to
     // pass or for a guest to boot, so that as many programs run at once as there are processors.
-    match programs(root) {
-        Some(programs) => sum.add(run_all(programs, &mut report)),
-        None => sum.failed += 1,
+    let mut all = Vec::new();
+    let bindings = bindings::RUST.map(|path| root.join(path));
+    let directories = || {
+        [root]
+            .into_iter()
+            .chain(bindings.iter().map(PathBuf::as_path))
+    };
+    for directory in directories() {
+        match programs(directory) {
+            Some(programs) => all.extend(programs),
+            None => sum.failed += 1,
+        }
     }
-    step(root, &mut sum, &["test", "--workspace", "--doc"]);
+    sum.add(run_all(all, &mut report));
+    for (name, of_binding) in [
+        (bindings::GO, bindings::go(root)),
+        (bindings::PYTHON, bindings::python(root)),
+    ] {
+        listed(name, &of_binding, &mut report);
+        sum.add(of_binding.counts);
+    }
+    for directory in directories() {
+        step(directory, &mut sum, &["test", "--workspace", "--doc"]);
+    }
     println!("\n{report}{sum}");
     if sum.failed == 0 {
         ExitCode::SUCCESS
@@ -36,16 +56,17 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     }
 }
 
-/// Builds the test programs; `None` when they do not compile, which has been said by then.
-fn programs(root: &Path) -> Option<Vec<Program>> {
+/// Builds the test programs of the workspace in `directory`; `None` when they do not compile, which
+/// Cargo has printed by then.
+fn programs(directory: &Path) -> Option<Vec<Program>> {
     let args = [
         "test",
         "--workspace",
         "--no-run",
         "--message-format=json-render-diagnostics",
     ];
-    println!("cargo {}", args.join(" "));
-    let mut child = spawned(cargo().args(args).current_dir(root))?;
+    println!("{}: cargo {}", directory.display(), args.join(" "));
+    let mut child = spawned(cargo().args(args).current_dir(directory))?;
     let stdout = child
         .stdout
         .take()
@@ -73,7 +94,7 @@ fn run_all(programs: Vec<Program>, report: &mut String) -> Counts {
         if !of_program.failed.is_empty() {
             run_alone(&program, &files, &mut of_program, report);
         }
-        listed(&program, &of_program, report);
+        listed(&program.name(), &of_program, report);
         sum.add(of_program.counts);
     }
     let after = Inventory::take(&files);
@@ -153,8 +174,7 @@ fn run_alone(program: &Program, files: &Path, first: &mut Sum, report: &mut Stri
 }
 
 /// Adds what a program's tests came to, but for those that passed.
-fn listed(program: &Program, sum: &Sum, report: &mut String) {
-    let program = program.name();
+fn listed(program: &str, sum: &Sum, report: &mut String) {
     for cause in &sum.causes {
         listed_line(report, &format!("FAILED: {program}: {cause}"));
     }
@@ -239,12 +259,12 @@ fn spawned(command: &mut Command) -> Option<std::process::Child> {
     }
 }
 
-/// Runs one command of Cargo's and adds the results that it prints.
-fn step(root: &Path, sum: &mut Counts, args: &[&str]) {
-    println!("\ncargo {}", args.join(" "));
+/// Runs one command of Cargo's in `directory` and adds the results that it prints.
+fn step(directory: &Path, sum: &mut Counts, args: &[&str]) {
+    println!("\n{}: cargo {}", directory.display(), args.join(" "));
     let mut command = cargo();
     command.args(args);
-    let Some(mut child) = spawned(command.current_dir(root)) else {
+    let Some(mut child) = spawned(command.current_dir(directory)) else {
         sum.failed += 1;
         return;
     };

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::modules::{self, Cycle};
 use crate::prose;
+use crate::shown_files;
 use crate::source::{self, Source};
 
 /// Returns one line for each breach; long files are only mentioned.
@@ -109,6 +110,7 @@ fn breaches_of(source: &Source, root: &Path) -> Vec<(usize, String)> {
         "rs" => rust(source, &mut breaches),
         "md" => {
             links(source, root, &mut breaches);
+            breaches.extend(shown_files::breaches(source, root));
             let is_map = MAPS.iter().any(|map| source.path == Path::new(map));
             let is_changelog = source.path == Path::new("CHANGELOG.md");
             if is_map {
@@ -118,7 +120,7 @@ fn breaches_of(source: &Source, root: &Path) -> Vec<(usize, String)> {
             }
         }
         "toml" => lints(source, &mut breaches),
-        "h" | "c" | "sh" | "" => {}
+        "h" | "c" | "go" | "sh" | "" => {}
         _ => return breaches,
     }
     names(source, &mut breaches);
@@ -229,7 +231,9 @@ const HARD_LINES: usize = 1000;
 const COLUMNS: usize = 100;
 
 const UNSAFE_CRATES: [&str; 7] = ["sys", "seccomp", "ring", "vring", "frame", "preload", "nss"];
-const PARTLY_UNSAFE_CRATES: [&str; 6] = ["guest", "nic", "client", "netdev", "lua", "fuzz"];
+const PARTLY_UNSAFE_CRATES: [&str; 8] = [
+    "guest", "nic", "client", "netdev", "lua", "fuzz", "python", "tokio",
+];
 
 const FUZZ_FEATURE: &str = "feature = \"fuzzing\"";
 

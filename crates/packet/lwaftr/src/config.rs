@@ -221,7 +221,9 @@ pub struct Rules {
     /// Ignore a router on the path to a B4 that reports an MTU below the minimum of IPv6. (RFC 8201
     /// §4)
     pub discards_small_mtus: bool,
-    /// Send an error about fragments whose packet stays incomplete or becomes too long. (RFC 791,
+    /// Send an ICMP error to the source of a packet whose first fragment arrived, but which stays
+    /// incomplete. For IPv6 also about a fragment of a wrong length, or beyond the longest packet.
+    /// (RFC 791,
     /// RFC 8200 §4.5)
     pub answers_fragments: bool,
     /// Send an error about an IPv6 packet with an unknown option that requests one, or with a

@@ -103,7 +103,8 @@ impl PairCounter {
 }
 
 names! {
-    /// A counter of packets alone; those that begin with `memuse` are in bytes.
+    /// A counter of packets without their bytes. `memuse-…` are bytes of memory, `path-mtus`
+    /// entries.
     Single:
         DropIpv4FragDisabled = "drop-ipv4-frag-disabled",
         DropIpv4FragInvalidReassembly = "drop-ipv4-frag-invalid-reassembly",
@@ -174,7 +175,8 @@ impl Counters {
         self.pairs[of as usize]
     }
 
-    /// The value of a counter of packets alone, or of bytes of memory.
+    /// The value of a counter without a count of bytes: packets, bytes of memory in use
+    /// (`memuse-…`), or entries (`path-mtus`).
     #[must_use]
     pub fn single(&self, single: Single) -> u64 {
         self.singles[single as usize]

@@ -53,7 +53,7 @@ pub(crate) enum ArgumentError {
     /// An item of an impairment is unknown, or its value is wrong.
     #[error("{0}")]
     Impairment(String),
-    /// The format of a network file is unknown.
+    /// The format in `vnet import --from` or `vnet export --to` is unknown; holds the valid ones.
     #[error("valid values are {0}")]
     Format(String),
     /// The same parameter of a policy is given twice.

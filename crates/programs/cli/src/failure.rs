@@ -151,6 +151,7 @@ failures!(
     TrialError,
     FigureError,
     GatewayError,
+    carina_ip::IpError,
     carina_vm::Error
 );
 

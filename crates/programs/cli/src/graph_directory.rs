@@ -14,7 +14,8 @@ use carina_graph::trace;
 use crate::Shared;
 use crate::failure::{Attempt, Failure};
 
-/// A running graph that keeps counters in a run directory.
+/// A running graph whose counters other commands can read: its name, and the path of its counter
+/// file in `graphs/` of the run directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GraphEntry {
     /// Name for people: that of the graph's file, or the command and its process id.

@@ -201,6 +201,11 @@ enum NodeCommand {
     Connect(commands::connect::ConnectArgs),
     Proxy(commands::proxy::ProxyArgs),
     Names(commands::names::NamesArgs),
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  carina ip up n.DIF --address 10.9.1.1/24\n  carina ip peers"
+    )]
+    Ip(commands::ip::IpCommand),
     #[command(hide = true)]
     BenchPeer(commands::bench_peer::BenchPeerArgs),
 }
@@ -299,6 +304,7 @@ fn run_of_node(shared: &Shared, command: NodeCommand) -> Outcome {
         NodeCommand::Connect(args) => commands::connect::run(shared, args),
         NodeCommand::Proxy(args) => commands::proxy::run(shared, args),
         NodeCommand::Names(args) => commands::names::run(shared, args),
+        NodeCommand::Ip(command) => commands::ip::run(shared, command),
         NodeCommand::BenchPeer(args) => commands::bench_peer::run(shared, args),
     }
 }

@@ -372,22 +372,22 @@ fn what_is_refused_behind_the_bridge_is_refused_before_it() {
         Err(Error::Refused(body)) => body.message,
         other => panic!("{other:?}"),
     };
-    let said = refused(&site);
-    assert!(said.contains("back"), "{said}");
+    let printed = refused(&site);
+    assert!(printed.contains("back"), "{printed}");
     assert_eq!(site.until("refused")["caller"], "caller");
     let mut back = site.back();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| refused(&site));
         let request = back.next_request().unwrap();
         back.refuse(&request, "not today").unwrap();
-        let said = asking.join().unwrap();
-        assert!(said.contains("not today"), "{said}");
+        let printed = asking.join().unwrap();
+        assert!(printed.contains("not today"), "{printed}");
     });
     let _held = site.flow(&mut back, FlowSpec::reliable());
-    let said = refused(&site);
+    let printed = refused(&site);
     assert!(
-        said.contains("the bridge carries 1 flows already"),
-        "{said}"
+        printed.contains("the bridge carries 1 flows already"),
+        "{printed}"
     );
     let usage = carina(&site.run(), &["bridge", "--listen", "x", "--to", "x"]).output();
     let usage = usage.unwrap();

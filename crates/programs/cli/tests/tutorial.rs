@@ -82,15 +82,15 @@ fn is_as_it_says(page: &str, least: usize) {
     // A longer limit for a very busy machine; no result depends on it.
     let patient = script.replace("--wait 30s", "--wait 10m");
     let output = follow(&patient);
-    let mut said = output.split(STEP).skip(1);
+    let mut printed = output.split(STEP).skip(1);
     for step in &steps {
-        let Some(said) = said.next() else {
+        let Some(printed) = printed.next() else {
             panic!("the step at line {} was not reached:\n{output}", step.line);
         };
-        let (line, said) = said.split_once('\n').unwrap();
+        let (line, printed) = printed.split_once('\n').unwrap();
         assert_eq!(line, step.line.to_string());
-        if let Some(missing) = missing(&step.shown, said) {
-            panic!("line {line} shows `{missing}`; what was said there:\n{said}");
+        if let Some(missing) = missing(&step.shown, printed) {
+            panic!("line {line} shows `{missing}`; what was said there:\n{printed}");
         }
     }
     assert!(output.ends_with(&format!("{STEP}end\n")), "{output}");
@@ -135,23 +135,23 @@ fn read(page: &str) -> (String, Vec<Step>) {
 }
 
 /// The first shown line that is missing in the output, in the order shown.
-fn missing<'a>(shown: &'a [String], said: &str) -> Option<&'a str> {
-    let mut said = said.lines();
+fn missing<'a>(shown: &'a [String], printed: &str) -> Option<&'a str> {
+    let mut printed = printed.lines();
     let mut lines = shown.iter().map(String::as_str).filter(|line| {
         let line = line.trim();
         !line.is_empty() && line != ANYTHING
     });
-    lines.find(|line| !said.any(|said| fits(line, said)))
+    lines.find(|line| !printed.any(|printed| fits(line, printed)))
 }
 
 /// Whether a line of output matches a shown line. White space counts as one space, and `...`
 /// matches anything.
-fn fits(shown: &str, said: &str) -> bool {
+fn fits(shown: &str, printed: &str) -> bool {
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (shown, said) = (plain(shown), plain(said));
+    let (shown, printed) = (plain(shown), plain(printed));
     let mut parts = shown.split(ANYTHING);
     let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = said.strip_prefix(first) else {
+    let Some(mut rest) = printed.strip_prefix(first) else {
         return false;
     };
     let mut parts = parts.peekable();
@@ -199,7 +199,7 @@ fn permitted() -> Result<(), String> {
 /// Runs the commands, and returns their whole output. Panics when one fails.
 fn follow(script: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
-    let (page, said) = (directory.path().join("page"), directory.path().join("said"));
+    let (page, printed) = (directory.path().join("page"), directory.path().join("said"));
     std::fs::write(&page, script).unwrap();
     // Pages name the examples by their paths from the root.
     let examples = root().join("examples");
@@ -207,7 +207,7 @@ fn follow(script: &str) -> String {
     let mut path = Path::new(CARINA).parent().unwrap().as_os_str().to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
-    let output = File::create(&said).unwrap();
+    let output = File::create(&printed).unwrap();
     let mut shell = apart("exec bash -e \"$PAGE\"")
         .env("PAGE", &page)
         .env("PATH", path)
@@ -229,12 +229,12 @@ fn follow(script: &str) -> String {
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    let said = std::fs::read(&said).unwrap();
-    let said = String::from_utf8_lossy(&said).into_owned();
+    let printed = std::fs::read(&printed).unwrap();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
     match status {
-        Some(status) if status.success() => said,
-        Some(status) => panic!("the step failed ({status}) that is the last here:\n{said}"),
-        None => panic!("the step hangs that is the last here:\n{said}"),
+        Some(status) if status.success() => printed,
+        Some(status) => panic!("the step failed ({status}) that is the last here:\n{printed}"),
+        None => panic!("the step hangs that is the last here:\n{printed}"),
     }
 }
 

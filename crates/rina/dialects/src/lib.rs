@@ -19,14 +19,23 @@
 
 extern crate alloc;
 
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(all(feature = "foreign", any(test, feature = "fuzzing")))]
 pub mod fuzz;
+#[cfg(feature = "foreign")]
 mod interop;
+#[cfg(feature = "foreign")]
 mod irati;
+#[cfg(feature = "foreign")]
 mod rlite;
 
 use carina_ipcp::Dialects;
 
-/// The list of all dialects that Carina supports: native, rlite, IRATI.
-pub const DIALECTS: Dialects =
-    Dialects::new(&[carina_management::DIALECT, rlite::DIALECT, irati::DIALECT]);
+/// The list of all dialects that this program supports: the native one and, with feature
+/// `foreign`, rlite and IRATI. A DIF of a dialect that is not in the list is refused.
+pub const DIALECTS: Dialects = Dialects::new(&[
+    carina_management::DIALECT,
+    #[cfg(feature = "foreign")]
+    rlite::DIALECT,
+    #[cfg(feature = "foreign")]
+    irati::DIALECT,
+]);

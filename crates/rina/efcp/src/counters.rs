@@ -119,7 +119,8 @@ pub struct Counters {
     pub marks_received: u64,
     /// Number of congestion marks that the peer has reported.
     pub marks_echoed: u64,
-    /// UDFs dropped from the queue of unsent UDFs, because no buffer was free to keep them.
+    /// UDFs dropped before they were sent: at the end of a burst, no buffer was free for a copy of
+    /// the waiting UDF that outlives the burst. Always 0 with retransmission control.
     pub unsent: u64,
     /// Runs that this end started as a sender.
     pub runs: u64,

@@ -41,7 +41,7 @@ impl Core {
     /// before: an IPCP that had to be removed before its replacement was created exists again, but
     /// its flows have ended.
     pub(crate) fn apply(&mut self, config: Config) -> Result<Applied, ErrorBody> {
-        let services = config.services();
+        let (services, ips) = (config.services(), config.ip_settings());
         // The error is permanent until the text or the node changes.
         let (settings, plan) = Plan::of(self, config).map_err(ErrorBody::for_good)?;
         let mut steps = Steps {
@@ -60,6 +60,10 @@ impl Core {
         }
         self.configured_services = services;
         self.serve_wanted();
+        if let Err(error) = self.ip_members.set(&ips) {
+            let what = format!("not every [[ip]] is up: {error}");
+            self.journal.note(EventKind::Notice, "configuration", what);
+        }
         let applied = steps.applied;
         let what = format!(
             "{} created, {} extended, {} retracted, {} destroyed",

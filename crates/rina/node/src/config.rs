@@ -10,6 +10,7 @@ use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
 use carina_api::{DifName, LocalName};
 use carina_dataplane::{WORKERS_MAX, Workers};
 use carina_gateway::{Connect, Expose, Setting};
+use carina_ip::IpSettings;
 use carina_text::toml_fault::TomlFault;
 use serde::Deserialize;
 use thiserror::Error;
@@ -51,6 +52,9 @@ pub struct Config {
     /// Application names that the node makes reachable by sockets (tables `[[connect]]`).
     #[serde(default, rename = "connect")]
     pub connects: Vec<Spanned<Connect>>,
+    /// TUN interfaces whose packets travel over flows (tables `[[ip]]`).
+    #[serde(default, rename = "ip")]
+    pub ips: Vec<Spanned<IpSettings>>,
     /// Access rules; the first rule that matches decides.
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
@@ -277,7 +281,40 @@ impl Config {
                 door.map_err(|error| (at, format!("VM {}: internet: {error}", new.name)))?;
             }
         }
-        self.check_services()
+        self.check_services()?;
+        self.check_ips()
+    }
+
+    /// Checks `[[ip]]`; an error carries its byte offset.
+    fn check_ips(&self) -> Result<(), (usize, String)> {
+        for (n, ip) in self.ips.iter().enumerate() {
+            let (at, new) = (ip.span().start, ip.get_ref());
+            let tun = &new.tun;
+            new.check()
+                .map_err(|error| (at, format!("[[ip]] {tun}: {error}")))?;
+            for other in self.ips[..n].iter().map(Spanned::get_ref) {
+                if (&other.tun, &other.netns) == (tun, &new.netns) {
+                    let what = format!("[[ip]]: two interfaces have the name {tun}; set `tun`");
+                    return Err((at, what));
+                }
+                let twice = new.own().into_iter().find(|own| other.own().contains(own));
+                if let Some(twice) = twice.filter(|_| other.dif == new.dif) {
+                    let dif = &new.dif;
+                    let what = format!(
+                        "[[ip]] {tun}: {} is registered in DIF {dif} by {} too",
+                        twice.name(),
+                        other.tun
+                    );
+                    return Err((at, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The interfaces of `[[ip]]`.
+    pub(crate) fn ip_settings(&self) -> Vec<IpSettings> {
+        self.ips.iter().map(|one| one.get_ref().clone()).collect()
     }
 
     /// Checks `[[expose]]` and `[[connect]]`; an error carries its byte offset.

@@ -13,6 +13,7 @@ use carina_api::paths::RunDir;
 use carina_api::{DifName, ErrorBody, LocalName};
 use carina_dataplane::DataPlane;
 use carina_engine::counters::Table;
+use carina_ip::Members;
 use carina_sys::{
     Epoll, EventFd, SocketWatch, cpus_possible, listen_seqpacket, membarrier_register,
     raise_nofile_limit,
@@ -287,6 +288,7 @@ impl CoreParts {
             last_watched: 0,
             configured_services: Vec::new(),
             services: None,
+            ip_members: Members::new(dir),
             next_socket_poll: self.start,
             next_early_poll: self.start,
             plane,

@@ -164,6 +164,14 @@ pub enum Error {
         /// Number of open files in addition to those of flows.
         beside: usize,
     },
+    /// A member of `carina ip` does not start.
+    #[cfg(feature = "all")]
+    #[error(transparent)]
+    Member(#[from] carina_ip::IpError),
+    /// A network interface cannot be made.
+    #[cfg(feature = "all")]
+    #[error(transparent)]
+    Interface(#[from] carina_netdev::NetdevError),
     /// An error, with the name of the case in which it happened.
     #[error("{case}: {source}")]
     In {

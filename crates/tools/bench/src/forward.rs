@@ -14,15 +14,18 @@
 //! After P. Papadimitriou et al., *Implementing Network Virtualization for a Future Internet*
 //! (2009), figures 7 and 8.
 
+mod between_namespaces;
 mod flow;
 mod graphs;
 mod kernel;
 mod over_dif;
 mod veths;
 
-use carina_measure::results::{Metric, OURS, Results, Row, Samples, machine};
+use carina_measure::ratio::RUNS_MIN;
+use carina_measure::results::{Factor, Metric, OURS, Results, Row, Samples, machine};
 use carina_sys::{allow_cpus, allowed_cpus};
 
+use self::between_namespaces::Traffic;
 use self::flow::Flows;
 use self::over_dif::TwoHosts;
 use self::veths::Veths;
@@ -30,27 +33,51 @@ use crate::Options;
 use crate::error::{Attempt, Error, Result};
 use crate::rate::{Rate, compare_with_bars};
 
-/// A case: a number of flows at the same time.
+/// A case: a number of flows at the same time, or traffic between two namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
     /// Name of the case in the results.
     pub name: &'static str,
-    /// Number of flows.
-    pub flows: usize,
+    /// What crosses virtual links.
+    pub load: Load,
 }
 
-/// The cases of the benchmark: each number of flows.
-pub const CASES: [Case; 6] = [
+/// What crosses virtual links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// A number of one-way flows, each over a link of its own.
+    Flows(usize),
+    /// Traffic over a link between two namespaces of one host, and its rate in bits a second, if it
+    /// has one. The sizes are those of the traffic.
+    Namespaces(Traffic, Option<u64>),
+}
+
+/// The cases of the benchmark: each number of flows, and each traffic between two namespaces.
+pub const CASES: [Case; 12] = [
     case("flows-1", 1),
     case("flows-2", 2),
     case("flows-3", 3),
     case("flows-4", 4),
     case("flows-5", 5),
     case("flows-6", 6),
+    between("veth-tcp", Traffic::Stream, None),
+    between("veth-tcp-10G", Traffic::Stream, Some(TEN_G)),
+    between("veth-64", Traffic::Frames, None),
+    between("veth-64-10G", Traffic::Frames, Some(TEN_G)),
+    between("veth-echo", Traffic::Echoes, None),
+    between("veth-echo-10G", Traffic::Echoes, Some(TEN_G)),
 ];
 
+const TEN_G: u64 = 10_000_000_000;
+
 const fn case(name: &'static str, flows: usize) -> Case {
-    Case { name, flows }
+    let load = Load::Flows(flows);
+    Case { name, load }
+}
+
+const fn between(name: &'static str, traffic: Traffic, rate: Option<u64>) -> Case {
+    let load = Load::Namespaces(traffic, rate);
+    Case { name, load }
 }
 
 /// Default sizes of frames in bytes, without FCS.
@@ -119,7 +146,17 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     };
     let measured = options.measure_each(
         |case| case.name,
-        |_, case, size| bench.measure(case, size as usize),
+        |_, case, size| match case.load {
+            Load::Flows(flows) => bench.measure(case.name, flows, size as usize),
+            // The size is that of the traffic, so that each run measures once.
+            Load::Namespaces(..) if Some(&size) != options.sizes.first() => Ok(()),
+            Load::Namespaces(traffic, rate) => {
+                allow_cpus(None, &cpus).attempt("giving the processors back")?;
+                let what = (case.name, traffic, rate);
+                let (time, cpu) = (bench.time_ns, bench.source_cpu);
+                between_namespaces::measure(what, &mut bench.samples, time, cpu)
+            }
+        },
     );
     allow_cpus(None, &cpus).attempt("giving the processors back")?;
     let failures = measured?;
@@ -138,6 +175,7 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
         }
     }
     notes.extend(bar_notes(&rows));
+    notes.extend(namespace_notes(&factors));
     Ok(Results {
         bench: "forward".to_owned(),
         machine: machine(),
@@ -166,18 +204,17 @@ struct Bench {
 
 impl Bench {
     /// Measures every system, one after the other.
-    fn measure(&mut self, case: Case, size: usize) -> Result<()> {
+    fn measure(&mut self, case: &str, flows: usize, size: usize) -> Result<()> {
         for (system, carrier) in CARRIERS {
             if self.missing.contains(&system) {
                 continue;
             }
             let measured = match carrier {
                 Carrier::Graph => {
-                    graphs::measure(&Flows::by_table(case.flows, size), self.cpu, self.time_ns)
-                        .map(Some)
+                    graphs::measure(&Flows::by_table(flows, size), self.cpu, self.time_ns).map(Some)
                 }
-                Carrier::GraphOverDif => self.over_dif(case.flows, size).map(Some),
-                _ => self.on_veths(carrier, case.flows, size),
+                Carrier::GraphOverDif => self.over_dif(flows, size).map(Some),
+                _ => self.on_veths(carrier, flows, size),
             };
             let measured = measured.map_err(|error| error.in_case(system))?;
             let Some(rate) = measured else {
@@ -187,7 +224,7 @@ impl Bench {
                 ));
                 continue;
             };
-            rate.add_to(&mut self.samples, case.name, size as u64, system);
+            rate.add_to(&mut self.samples, case, size as u64, system);
         }
         Ok(())
     }
@@ -245,6 +282,9 @@ fn notes(cpu: usize, source_cpu: usize) -> Vec<String> {
              over a veth for each flow; the kernel handles what it gets on processor {cpu}, and \
              counts at the other end of a second veth; one route for each flow"
         ),
+        "veth-tcp, veth-64, veth-echo: a link of a virtual network between two namespaces, and a \
+         bridge between two veths; with -10G, a rate of 10 Gbit/s, that of the bridge by tc-tbf"
+            .to_owned(),
         "carina-veth is the same graph between packet sockets of the kernel: what the kernel's \
          interfaces cost it"
             .to_owned(),
@@ -256,6 +296,33 @@ fn notes(cpu: usize, source_cpu: usize) -> Vec<String> {
     ]
 }
 
+/// Says whether links between namespaces are as fast as the kernel's bridge.
+fn namespace_notes(factors: &[Factor]) -> Vec<String> {
+    let is_goodput = |_: &str| Some(1.0);
+    let mut lines = compare_with_bars(factors, "bridge", Metric::GoodputMbps, is_goodput);
+    let echoes = factors
+        .iter()
+        .filter(|it| it.over == "bridge" && it.metric == Metric::RttUs);
+    lines.extend(echoes.map(|factor| {
+        let ([low, high], ratio) = (factor.ratio.interval, factor.ratio.ratio);
+        let verdict = if factor.ratio.runs < RUNS_MIN {
+            "too few runs"
+        } else if ratio.min(low) <= ROUND_TRIP_MAX {
+            "held"
+        } else {
+            "NOT HELD"
+        };
+        format!(
+            "{}: {ratio:.2} x the round trip of bridge [{low:.2} to {high:.2}]; bar at most \
+             {ROUND_TRIP_MAX}: {verdict}",
+            factor.case
+        )
+    }));
+    lines
+}
+
+/// Longest round trip between two namespaces, in round trips over a bridge of the kernel.
+const ROUND_TRIP_MAX: f64 = 1.3;
 /// Rate in 10^6 per second that the published system almost reached, with six flows of 64-byte
 /// frames on eight processors.
 const PUBLISHED: f64 = 5.0;
@@ -283,6 +350,13 @@ pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
     let mut tables = [("", Metric::Mpps, "packets, 10^6 a second"); CASES.len()];
     let mut at = 0;
     while at < tables.len() {
+        (tables[at].1, tables[at].2) = match CASES[at].load {
+            Load::Namespaces(Traffic::Stream, _) => {
+                (Metric::GoodputMbps, "goodput of one TCP stream, Mbit/s")
+            }
+            Load::Namespaces(Traffic::Echoes, _) => (Metric::RttUs, "mean round trip, µs"),
+            _ => (Metric::Mpps, "packets, 10^6 a second"),
+        };
         tables[at].0 = CASES[at].name;
         at += 1;
     }

@@ -16,6 +16,8 @@
 //! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
 //! | [`forward`] | flows over virtual links, beside bridges and tunnels of the kernel |
 //! | [`rates`] | one TCP stream over links with a rate, beside the token bucket of the kernel |
+//! | [`scale`] | networks of many namespaces, beside a shell loop of `ip` and Mininet |
+//! | [`ip`] | one TCP connection over `carina ip`, beside a bare loop and a veth pair |
 //! | [`wrap`] | unmodified programs over flows, beside TCP and relays |
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
@@ -54,6 +56,8 @@ mod in_namespace;
 #[cfg(feature = "all")]
 pub mod instantiate;
 #[cfg(feature = "all")]
+pub mod ip;
+#[cfg(feature = "all")]
 pub mod local;
 #[cfg(feature = "all")]
 pub mod lwaftr;
@@ -78,7 +82,11 @@ mod replay;
 #[cfg(feature = "all")]
 pub mod restart;
 #[cfg(feature = "all")]
+pub mod scale;
+#[cfg(feature = "all")]
 mod testpmd;
+#[cfg(feature = "all")]
+mod two_nodes;
 #[cfg(feature = "all")]
 pub mod vhost;
 pub mod vm_and_host;

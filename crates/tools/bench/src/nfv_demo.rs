@@ -64,7 +64,7 @@ pub struct Rate {
 pub struct Block {
     /// Whether the client could fetch a page before the filter was installed.
     pub served_before: bool,
-    /// Whether the client could fetch a page while the filter was installed.
+    /// Whether the client could fetch a page while the filter was in place; it should not.
     pub served_meanwhile: bool,
     /// Whether the client could fetch a page after the filter was removed.
     pub served_after: bool,

@@ -6,10 +6,7 @@
 //!   tc-tbf    node a == tbf, veth ======================================== node b
 //! ```
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carina_apps::shaper::ShaperConfig;
 use carina_frame::PoolConfig;
@@ -23,6 +20,7 @@ use crate::Options;
 use crate::engine::workers::wrong;
 use crate::error::{Attempt, Error, Result};
 use crate::in_namespace::within;
+use crate::two_nodes::{ADDRESS_A, ADDRESS_B, Echo, connection, stream};
 
 /// A case: the rate of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +57,7 @@ const TBF: &str = "tc-tbf";
 /// The names of the systems in the order of the tables.
 pub const SYSTEMS: [&str; 2] = [OURS, TBF];
 
-/// The tables of the results: case, metric, and title.
+/// The tables to print, four for each case: name of the case, metric, and title of the table.
 pub const TABLES: [(&str, Metric, &str); 4 * CASES.len()] = {
     let columns = [
         (Metric::GoodputMbps, "goodput of one TCP stream, Mbit/s"),
@@ -188,12 +186,12 @@ impl Link {
     /// Measures echos on the idle link, then a stream and echos beside it. The first third of the
     /// time of the stream warms up.
     fn measure(&self, time: Duration, size: u64) -> Result<[(Metric, f64); 4]> {
-        let echo = Echo::between(A, B, size)?;
+        let echo = Echo::between([A, B], size, ECHO_EVERY)?;
         // The first echo waits until the nodes know each other's MAC addresses.
         echo.round_trips(ECHO_EVERY)?;
         let idle = echo.round_trips(time / 3)?;
         let (warm, mut full) = (time / 3, Vec::new());
-        let sender = listener_and_sender()?;
+        let sender = connection([A, B])?;
         let goodput = stream(sender, warm, time, || {
             full = echo.round_trips(time)?;
             Ok(())
@@ -249,156 +247,12 @@ fn start(graph: &Graph) -> Result<Workers> {
     Ok(workers)
 }
 
-/// Sends datagrams to another node, which returns them.
-struct Echo {
-    socket: UdpSocket,
-    server: UdpSocket,
-    size: usize,
-}
-
-impl Echo {
-    fn between(near: &str, far: &str, size: u64) -> Result<Echo> {
-        let server = within(far, || {
-            UdpSocket::bind((ADDRESS_B, 0)).attempt("binding a socket for echos")
-        })?;
-        let to = server.local_addr().attempt("the address of a socket")?;
-        let socket = within(near, || {
-            let socket = UdpSocket::bind((ADDRESS_A, 0)).attempt("binding a socket for echos")?;
-            socket
-                .connect(to)
-                .attempt("connecting a socket for echos")?;
-            Ok(socket)
-        })?;
-        for (socket, limit) in [(&server, LOOK), (&socket, ECHO_LIMIT)] {
-            let set = socket.set_read_timeout(Some(limit));
-            set.attempt("setting the time limit of a socket")?;
-        }
-        Ok(Echo {
-            socket,
-            server,
-            size: size as usize,
-        })
-    }
-
-    /// The times of echos during `time`. An echo that is lost has no time.
-    fn round_trips(&self, time: Duration) -> Result<Vec<Duration>> {
-        let is_over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut buffer = vec![0; 2048];
-                while !is_over.load(Ordering::Relaxed) {
-                    if let Ok((bytes, from)) = self.server.recv_from(&mut buffer) {
-                        // A datagram that is not sent counts as lost.
-                        let _ = self.server.send_to(&buffer[..bytes], from);
-                    }
-                }
-            });
-            let measured = self.ask(Instant::now() + time);
-            is_over.store(true, Ordering::Relaxed);
-            measured
-        })
-    }
-
-    fn ask(&self, end: Instant) -> Result<Vec<Duration>> {
-        let (mut times, mut number) = (Vec::new(), 0_u64);
-        let mut datagram = vec![0; self.size.max(8)];
-        let mut buffer = vec![0; 2048];
-        while Instant::now() < end {
-            number += 1;
-            datagram[..8].copy_from_slice(&number.to_be_bytes());
-            let begin = Instant::now();
-            self.socket.send(&datagram).attempt("sending an echo")?;
-            loop {
-                match self.socket.recv(&mut buffer) {
-                    Ok(bytes) if buffer[..bytes] == datagram => {
-                        times.push(begin.elapsed());
-                        break;
-                    }
-                    // A late answer to an earlier echo.
-                    Ok(_) => {}
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) => return Err(error).attempt("receiving an echo"),
-                }
-            }
-            std::thread::sleep(ECHO_EVERY);
-        }
-        Ok(times)
-    }
-}
-
-/// A connection from the first node to the second: its two ends.
-fn listener_and_sender() -> Result<[TcpStream; 2]> {
-    let listener = within(B, || {
-        TcpListener::bind((ADDRESS_B, 0)).attempt("listening for a stream")
-    })?;
-    let to = listener.local_addr().attempt("the address of a listener")?;
-    let sender = within(A, || {
-        TcpStream::connect_timeout(&to, ECHO_LIMIT).attempt("connecting a stream")
-    })?;
-    let (receiver, _) = listener.accept().attempt("accepting a stream")?;
-    Ok([sender, receiver])
-}
-
-/// Sends a stream for `warm` and then as long as `beside` runs. Returns the rate of the bytes that
-/// arrive in the second part, in 10⁶ bits per second.
-fn stream(
-    [mut sender, mut receiver]: [TcpStream; 2],
-    warm: Duration,
-    time: Duration,
-    beside: impl FnOnce() -> Result<()>,
-) -> Result<f64> {
-    let limit = Some(time + ECHO_LIMIT);
-    receiver
-        .set_read_timeout(limit)
-        .attempt("setting a time limit")?;
-    let other = sender.try_clone().attempt("a second handle of a stream")?;
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let bytes = vec![7; 64 << 10];
-            // It ends when the stream is shut down.
-            while sender.write_all(&bytes).is_ok() {}
-        });
-        let begin = Instant::now();
-        let received = scope.spawn(move || {
-            let (mut buffer, mut bytes, mut counted) = (vec![0; 64 << 10], 0_u64, None);
-            let end = warm + time;
-            while begin.elapsed() < end {
-                match receiver.read(&mut buffer) {
-                    // A read with a time limit is not restarted after a signal.
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    read => bytes += read.attempt("receiving a stream")? as u64,
-                }
-                if begin.elapsed() >= warm && counted.is_none() {
-                    counted = Some((bytes, Instant::now()));
-                }
-            }
-            let (before, since) = counted.unwrap_or((bytes, Instant::now()));
-            Ok::<f64, Error>(
-                (bytes - before) as f64 * 8.0 / since.elapsed().as_secs_f64().max(1e-3) / 1e6,
-            )
-        });
-        std::thread::sleep(warm);
-        let beside = beside();
-        let received = received.join().expect("what is done there does not panic");
-        // The other end is closed, which also ends the sender.
-        let _ = other.shutdown(Shutdown::Both);
-        beside.and(received)
-    })
-}
-
 const A: &str = "rates-a";
 const B: &str = "rates-b";
 const PORTS: &str = "rates-ports";
 const PORT_NAMES: [&str; 2] = ["port0", "port1"];
-const ADDRESS_A: &str = "10.0.0.1";
-const ADDRESS_B: &str = "10.0.0.2";
 /// Time between an answer and the next echo.
 const ECHO_EVERY: Duration = Duration::from_millis(20);
-/// How long an answer may take.
-const ECHO_LIMIT: Duration = Duration::from_secs(5);
-/// How often a thread checks whether it must end.
-const LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

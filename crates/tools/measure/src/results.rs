@@ -89,6 +89,14 @@ pub enum Metric {
     /// CPU time of agent and virtual machines, in percent of one processor over the duration of the
     /// request.
     HostCpuPercent,
+    /// Time until a virtual network is made, in seconds.
+    UpS,
+    /// Time until nothing of a virtual network is left, in seconds.
+    DownS,
+    /// Memory that a network occupies for each link, in MiB.
+    MibPerLink,
+    /// CPU time of a network in which nothing passes, in percent of one processor.
+    IdlePercent,
 }
 
 /// The value of one metric for one system, in one case at one SDU size, over all runs.

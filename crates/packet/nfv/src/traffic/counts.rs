@@ -29,7 +29,8 @@ pub struct PortCounts {
     pub port: String,
     /// Frames that came from the port.
     pub from_packets: u64,
-    /// Bytes of these frames, without FCS. Excludes frames that a full link dropped.
+    /// Bytes of the frames that came from the port, without FCS. Excludes frames that a full link
+    /// dropped, which `from_packets` counts.
     pub from_bytes: u64,
     /// Frames that were delivered to the port.
     pub to_packets: u64,

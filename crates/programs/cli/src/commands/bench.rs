@@ -7,6 +7,7 @@ use carina_bench::engine;
 use carina_bench::flows::{self, FlowsOptions};
 use carina_bench::guest;
 use carina_bench::hv;
+use carina_bench::ip;
 use carina_bench::local::{self, LocalOptions};
 use carina_bench::lwaftr;
 use carina_bench::paper::{self, Case, PaperOptions, PaperResults, Request, tables};
@@ -27,7 +28,7 @@ mod arguments;
 
 pub(crate) use self::arguments::{CaseArgs, chosen};
 use self::arguments::{
-    DriversArgs, FlowsArgs, GuestArgs, HvArgs, LocalArgs, PaperArgs, RestartArgs,
+    DriversArgs, FlowsArgs, GuestArgs, HvArgs, IpArgs, LocalArgs, PaperArgs, RestartArgs,
 };
 
 /// Measure Carina's speed, and that of other systems for comparison
@@ -116,6 +117,14 @@ pub(crate) enum BenchCommand {
         and ssh are measured where they are installed."
     )]
     Wrap(CaseArgs),
+    /// Measure one TCP connection between two namespaces over `carina ip` and shared memory; for
+    /// comparison: a bare loop between two TUN interfaces, and a veth pair with an MTU of 1500
+    #[command(
+        after_help = "Examples:\n  carina bench ip --json > ip.json\n  carina bench ip --cases \
+        bulk --runs 9\n\nCases: bulk, round-trips; without --sizes, messages have 65536 bytes. \
+        The command needs root, or a system that allows user namespaces."
+    )]
+    Ip(IpArgs),
     /// Server of `carina bench flows`: register a name, and accept and hold all flows to it
     #[command(hide = true)]
     FlowsHolder {
@@ -182,6 +191,7 @@ pub(crate) fn run(shared: &Shared, command: BenchCommand) -> Outcome {
         }
         BenchCommand::Guest(args) => guest_of(shared, args),
         BenchCommand::Wrap(args) => wrap_of(shared, args),
+        BenchCommand::Ip(args) => ip_of(shared, args),
         BenchCommand::Drivers(args) => drivers_of(shared, args),
         BenchCommand::Restart(args) => restart_of(shared, &args),
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
@@ -230,6 +240,17 @@ fn wrap_of(shared: &Shared, args: CaseArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let results = wrap::run(&options)?;
     show(shared, &results, &wrap::TABLES, &wrap::SYSTEMS)?;
+    all_measured(&results)
+}
+
+fn ip_of(shared: &Shared, args: IpArgs) -> Outcome {
+    let cases = chosen("case", &ip::CASES, |case| case.name, &args.cases.cases)?;
+    let (sizes, possible) = (&ip::SIZES, &ip::SIZES_POSSIBLE);
+    let options = args.cases.options("ip", cases, sizes, possible)?;
+    vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = ip::run(&options)?;
+    show(shared, &results, &ip::TABLES, &ip::SYSTEMS)?;
     all_measured(&results)
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod graph;
 pub(crate) mod impair;
 #[cfg(feature = "tools")]
 pub(crate) mod import;
+pub(crate) mod ip;
 pub(crate) mod ipcp;
 pub(crate) mod key;
 pub(crate) mod lab;

@@ -29,7 +29,8 @@ use crate::report::{print_json, print_line};
     command prints one line per interval."
 )]
 pub(crate) struct TopArgs {
-    /// Interval over which each rate is averaged, such as 5s; a value below 10ms counts as 10ms
+    /// Time from one refresh to the next, over which each rate is averaged, such as 5s; a value
+    /// below 10ms counts as 10ms
     #[arg(long, short, default_value = "1s", value_parser = parse_ns)]
     interval: u64,
     /// Print one table after one interval and exit [default: refresh the screen until q is pressed]

@@ -64,9 +64,12 @@ fn interrupt(child: Child) -> Value {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    let took = asked.elapsed();
+    let elapsed = asked.elapsed();
     // The promise is two seconds; the rest allows for a busy machine.
-    assert!(took < Duration::from_secs(20), "it took {took:?} to end");
+    assert!(
+        elapsed < Duration::from_secs(20),
+        "it took {elapsed:?} to end"
+    );
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{words}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -206,9 +209,9 @@ fn wrong_forwarders_have_their_exit_codes() {
     let fails = |words: &[&str], code, part: &str| {
         let mut command = site.command(words);
         let output = site.between.run(move || command.output().unwrap());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-        assert!(said.contains(part), "{words:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}");
+        assert!(printed.contains(part), "{words:?}: {printed}");
     };
     fails(&["forward", "left"], 2, "a wire needs two ports");
     fails(&["forward", "left", "tip:x"], 2, "is not a kind of port");
@@ -255,8 +258,8 @@ fn packets_that_are_sent_come_back_through_a_forwarder() {
         all.extend(words);
         let mut command = site.command(&all);
         let output = site.own.run(move || command.output().unwrap());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{words:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{words:?}: {printed}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         report
     };

@@ -23,7 +23,7 @@ struct Site {
 /// A command that serves until it is stopped, and what it said first.
 struct Server {
     child: Child,
-    said: Value,
+    printed: Value,
 }
 
 impl Site {
@@ -56,14 +56,14 @@ impl Site {
         BufReader::new(child.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let said = serde_json::from_str(&line).unwrap();
-        Server { child, said }
+        let printed = serde_json::from_str(&line).unwrap();
+        Server { child, printed }
     }
 
     /// What a command says that fails.
     fn fails(&self, words: &[&str]) -> (Option<i32>, String) {
         let output = self.command(words).stdin(Stdio::null()).output().unwrap();
-        (output.status.code(), said(&output))
+        (output.status.code(), printed(&output))
     }
 }
 
@@ -76,7 +76,7 @@ impl Drop for Site {
 
 impl Server {
     fn address(&self) -> String {
-        let listening = self.said["listening"].as_str().unwrap();
+        let listening = self.printed["listening"].as_str().unwrap();
         listening.split_once(':').unwrap().1.to_owned()
     }
 
@@ -103,7 +103,7 @@ fn carina(run: &Path, words: &[&str]) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -128,7 +128,7 @@ fn echo_server() -> String {
 fn a_tcp_server_is_reached_by_port_stdio_and_descriptor() {
     let site = Site::new();
     let exposed = site.serve(&["expose", "tcp", &echo_server(), "--as", "echo"]);
-    assert_eq!(exposed.said["exposed"], "echo");
+    assert_eq!(exposed.printed["exposed"], "echo");
     let connector = site.serve(&["connect", "echo", "--tcp", "127.0.0.1:0"]);
     let mut connection = TcpStream::connect(connector.address()).unwrap();
     connection.write_all(b"by port").unwrap();
@@ -256,7 +256,11 @@ fn wrong_uses_say_what_would_be_right() {
     let output = carina(&nowhere, &["connect", "a", "--stdio"])
         .output()
         .unwrap();
-    assert!(said(&output).contains("carina node"), "{}", said(&output));
+    assert!(
+        printed(&output).contains("carina node"),
+        "{}",
+        printed(&output)
+    );
     let connector = site.serve(&["connect", "a", "--tcp", "127.0.0.1:0"]);
     let (_, error) = site.fails(&["connect", "a", "--tcp", &connector.address()]);
     assert!(error.contains("the port is in use"), "{error}");
@@ -343,7 +347,7 @@ fn ssh_runs_over_stdio_and_over_a_passed_descriptor() {
         let writer = std::thread::spawn(move || input.write_all(&sent));
         let output = ssh.wait_with_output().unwrap();
         writer.join().unwrap().unwrap();
-        assert!(output.status.success(), "{way}: {}", said(&output));
+        assert!(output.status.success(), "{way}: {}", printed(&output));
         assert!(output.stdout == payload, "{way}");
     }
 }

@@ -108,8 +108,8 @@ fn running_graph_follows_its_file_and_is_drawn_with_rates() {
         .stdout(Stdio::null())
         .stderr(fs::File::create(&log).unwrap());
     let _running = Running(command.spawn().unwrap());
-    let said = || fs::read_to_string(&log).unwrap();
-    until("the graph", || said().contains("+ link"));
+    let printed = || fs::read_to_string(&log).unwrap();
+    until("the graph", || printed().contains("+ link"));
     let draw = || text(&place.run(&["graph", "draw", file]).stdout);
     until("a rate", || draw().contains("Mpps"));
     let picture = draw();
@@ -120,11 +120,11 @@ fn running_graph_follows_its_file_and_is_drawn_with_rates() {
     // A wrong file changes nothing and says why; a right one is applied by difference.
     replace(file, &CHAIN.replace("\"hop\"", "\"hope\""));
     until("a refusal", || {
-        said().contains("kind = \"hope\": must be one of")
+        printed().contains("kind = \"hope\": must be one of")
     });
     replace(file, &CHAIN.replace("rate = 10000", "rate = 2000"));
-    until("the change", || said().contains("~ app source\n"));
-    assert!(!said().contains("~ app hop"), "{}", said());
+    until("the change", || printed().contains("~ app source\n"));
+    assert!(!printed().contains("~ app hop"), "{}", printed());
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn script_is_loaded_again_and_named_when_it_stops() {
         .stdout(Stdio::piped())
         .stderr(fs::File::create(&log).unwrap());
     let mut running = Running(command.spawn().unwrap());
-    let said = || fs::read_to_string(&log).unwrap();
+    let printed = || fs::read_to_string(&log).unwrap();
     let top = || {
         text(
             &place
@@ -212,16 +212,16 @@ fn script_is_loaded_again_and_named_when_it_stops() {
     // One that is wrong changes nothing.
     replace(&lua, "local x = = 5\n");
     until("a refusal", || {
-        said().contains("app.lua:1: unexpected symbol near '='")
+        printed().contains("app.lua:1: unexpected symbol near '='")
     });
     replace(&lua, &script("print('one')\nwhile true do end -- here"));
     until("a stop", || {
-        said().contains(
+        printed().contains(
             "app lua has stopped: app.lua:7: the call does not return: it has used 5 \
              ms of CPU time (budget_ms)",
         )
     });
-    assert!(said().contains("~ app lua (replaced)\n") && said().contains("app lua: one\n"));
+    assert!(printed().contains("~ app lua (replaced)\n") && printed().contains("app lua: one\n"));
     until("its mark", || top().contains("\"stopped\":1"));
     let mut interrupt = Command::new("kill");
     interrupt.args(["-INT", &running.0.id().to_string()]);
@@ -270,9 +270,12 @@ fn traced_link_is_a_file_that_tshark_reads() {
     let trace = |words: &[&str]| place.run(&[&["trace"], words].concat());
     until("the graph", || trace(&["--count", "1"]).status.success());
     let output = trace(&["hop.output", "--write", written, "--count", "500"]);
-    let said = text(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.starts_with("500 frames of chain.toml, "), "{said}");
+    let printed = text(&output.stderr);
+    assert!(output.status.success(), "{printed}");
+    assert!(
+        printed.starts_with("500 frames of chain.toml, "),
+        "{printed}"
+    );
     let mut tshark = Command::new("tshark");
     tshark.args(["-r", written, "-T", "fields"]);
     let fields = ["frame.interface_name", "eth.src", "ip.ttl", "udp.length"];

@@ -89,18 +89,18 @@ fn second_aftr_on_an_interface_needs_a_vlan_of_its_own() {
     };
     let sides = ["--v4", "outside", "--v6", "inside"];
     let refused = second(&text, &sides);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
     let expected = format!(
         "outside, frames without VLAN tag: process {first} already runs an AFTR on these frames"
     );
-    assert!(said.contains(&expected), "{said}");
+    assert!(printed.contains(&expected), "{printed}");
     assert_eq!(refused.status.code(), Some(1));
     let tagged = text.replace("mac 02", "vlan-tag 7; mac 02");
     let beside = second(&tagged, &sides);
     assert!(beside.status.success(), "{beside:?}");
     let one = second(&tagged, &["--v4", "inside", "--v6", "inside"]);
-    let said = String::from_utf8_lossy(&one.stderr).into_owned();
-    assert!(said.contains("--on-a-stick inside"), "{said}");
+    let printed = String::from_utf8_lossy(&one.stderr).into_owned();
+    assert!(printed.contains("--on-a-stick inside"), "{printed}");
     let stick = second(&tagged, &["--on-a-stick", "inside"]);
     assert!(stick.status.success(), "{stick:?}");
 }
@@ -118,12 +118,12 @@ fn ping_and_traceroute_pass_the_aftr() {
             .expect("busybox, as scripts/packages has it")
     };
     let ping = busybox(&["ping", "-c", "3", "-W", "30", FAR]);
-    let said = String::from_utf8_lossy(&ping.stdout).into_owned();
-    assert!(said.contains("3 packets received"), "{ping:?}");
+    let printed = String::from_utf8_lossy(&ping.stdout).into_owned();
+    assert!(printed.contains("3 packets received"), "{ping:?}");
     let trace = busybox(&["traceroute", "-n", "-q", "1", "-w", "30", "-m", "5", FAR]);
-    let said = String::from_utf8_lossy(&trace.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&trace.stdout).into_owned();
     // The AFTR is a hop of packets that it takes out of tunnels.
-    let hops: Vec<&str> = said
+    let hops: Vec<&str> = printed
         .lines()
         .skip(1)
         .filter_map(|line| line.split_whitespace().nth(1))
@@ -186,10 +186,10 @@ fn configuration_alarms_and_mirror_change_while_the_aftr_runs() {
     let b4 = format!("{ours}/b4-ipv6");
     let wrong = say(&site, &["config", "set", "aftr1", &b4, "no address"]);
     assert_eq!(wrong.status.code(), Some(1), "{wrong:?}");
-    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(
-        said.contains("b4-ipv6 is \"no address\": an IPv6 address"),
-        "{said}"
+        printed.contains("b4-ipv6 is \"no address\": an IPv6 address"),
+        "{printed}"
     );
     for words in [
         &["config", "set", "aftr1", &b4, "fd00:1::b4"][..],
@@ -305,16 +305,16 @@ fn check_compares_what_leaves_and_what_is_counted() {
     for variant in [&[][..], &["--on-a-stick"]] {
         let same = check(directory.path(), &[variant, &files[..]].concat());
         assert!(same.status.success(), "{same:?}");
-        let said = String::from_utf8_lossy(&same.stdout).into_owned();
-        assert_eq!(said, "0 frames towards IPv4, 1 towards IPv6\n");
+        let printed = String::from_utf8_lossy(&same.stdout).into_owned();
+        assert_eq!(printed, "0 frames towards IPv4, 1 towards IPv6\n");
     }
     write("counters", b"return {\n  [\"out-ipv6-packets\"] = 2,\n}\n");
     write("out4", &pcap(&[DATAGRAM]));
     let other = check(directory.path(), &files);
     assert_eq!(other.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&other.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&other.stdout).into_owned();
     assert_eq!(
-        said,
+        printed,
         "out4: the AFTR sent 0 frames, 1 are expected\ncounters: out-ipv6-packets is 1, 2 is \
          expected\n"
     );
@@ -329,8 +329,11 @@ fn check_compares_what_leaves_and_what_is_counted() {
     write("conf", text.replace("psid 0;", "psid x;").as_bytes());
     let refused = check(directory.path(), &files);
     assert_eq!(refused.status.code(), Some(3));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("conf:6: psid is \"x\": a number"), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        printed.contains("conf:6: psid is \"x\": a number"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -353,8 +356,8 @@ fn generated_frames_pass_the_generated_configuration() {
     fs::write(directory.path().join("conf"), &made.stdout).unwrap();
     let words = ["--write", "conf", "in4", "in6", "out4", "out6", "counters"];
     let ran = check(directory.path(), &words);
-    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    assert_eq!(said, "40 frames towards IPv4, 40 towards IPv6\n");
+    let printed = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert_eq!(printed, "40 frames towards IPv4, 40 towards IPv6\n");
     let counters = fs::read_to_string(directory.path().join("counters")).unwrap();
     assert!(!counters.contains("drop"), "{counters}");
     // Both directions at once, for as long as is said.
@@ -383,9 +386,9 @@ fn generated_frames_pass_the_generated_configuration() {
     ] {
         fs::write(directory.path().join("in6"), &in6[..length]).unwrap();
         let ran = bench(&[]);
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert_eq!(ran.status.code(), Some(3), "{said}");
-        assert!(said.contains(wanted), "{said}");
+        let printed = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(3), "{printed}");
+        assert!(printed.contains(wanted), "{printed}");
     }
 }
 

@@ -29,17 +29,17 @@ fn objects_are_chosen_by_depth_and_by_conditions() {
         assert_eq!(site.paths(&[&words, whose].concat()), ["/dif/cubes/3"]);
     }
     assert!(site.paths(&["--where", "class=nothing"]).is_empty());
-    let said = site.fails(&["rib", "list", "--where", "reliable"], 2);
-    assert!(said.contains("FIELD=VALUE"), "{said}");
+    let printed = site.fails(&["rib", "list", "--where", "reliable"], 2);
+    assert!(printed.contains("FIELD=VALUE"), "{printed}");
 }
 
 #[test]
 fn a_system_that_is_a_member_already_says_so() {
     let site = both_in_one();
     for verb in ["join", "create"] {
-        let said = site.fails(&["dif", verb, "net", "--over", "local"], 3);
+        let printed = site.fails(&["dif", verb, "net", "--over", "local"], 3);
         for word in ["already, as net.", "carina dif extend", "--ipcp"] {
-            assert!(said.contains(word), "{verb}: {word}: {said}");
+            assert!(printed.contains(word), "{verb}: {word}: {printed}");
         }
     }
     assert_eq!(site.done(&["ipcp", "list"]).as_array().unwrap().len(), 3);
@@ -48,8 +48,8 @@ fn a_system_that_is_a_member_already_says_so() {
 #[test]
 fn an_expelled_member_leaves() {
     let site = both_in_one();
-    let said = site.fails(&["dif", "expel", "net", "net.c"], 1);
-    assert!(said.contains("net.c"), "{said}");
+    let printed = site.fails(&["dif", "expel", "net", "net.c"], 1);
+    assert!(printed.contains("net.c"), "{printed}");
     assert_eq!(
         site.done(&["dif", "expel", "net", "net.b"])["expelled"],
         "net.b"
@@ -114,12 +114,12 @@ fn any_member_shows_what_it_stands_on() {
 fn where_there_are_several_members_one_is_named_to_leave() {
     let site = both_in_one();
     let leave = ["dif", "leave", "net"];
-    let said = site.fails(&leave, 3);
+    let printed = site.fails(&leave, 3);
     for word in ["several members", "net.a, net.b", "ipcp"] {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(printed.contains(word), "{word}: {printed}");
     }
-    let said = site.fails(&[&leave[..], &["--ipcp", "net.c"]].concat(), 1);
-    assert!(said.contains("net.c is no member"), "{said}");
+    let printed = site.fails(&[&leave[..], &["--ipcp", "net.c"]].concat(), 1);
+    assert!(printed.contains("net.c is no member"), "{printed}");
     site.done(&[&leave[..], &["--ipcp", "net.b"]].concat());
     let ipcps = site.done(&["ipcp", "list"]);
     let names = ipcps.as_array().unwrap().iter();
@@ -147,10 +147,10 @@ fn when_a_neighbour_was_heard_is_for_programs_and_for_people() {
         let mut command = std::process::Command::new(crate::commands::node::CARINA);
         command.arg("--run").arg(site.directory.path().join("run"));
         let output = command.args(words).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         assert!(
-            said.contains(" ago") && !said.contains("HEARD_AT"),
-            "{said}"
+            printed.contains(" ago") && !printed.contains("HEARD_AT"),
+            "{printed}"
         );
     }
 }
@@ -159,25 +159,31 @@ fn when_a_neighbour_was_heard_is_for_programs_and_for_people() {
 fn a_second_first_member_is_refused_and_told_how_to_join() {
     let site = both_in_one();
     let make = ["dif", "create", "net", "--over", "local", "--ipcp", "net.c"];
-    let said = site.fails(&make, 3);
-    assert!(said.contains("carina dif join net --via net."), "{said}");
+    let printed = site.fails(&make, 3);
+    assert!(
+        printed.contains("carina dif join net --via net."),
+        "{printed}"
+    );
 }
 
 #[test]
 fn slips_are_answered_with_what_is_right() {
     let site = both_in_one();
-    let said = site.fails(&["rib", "read", "members"], 2);
-    assert!(said.contains("/members"), "{said}");
+    let printed = site.fails(&["rib", "read", "members"], 2);
+    assert!(printed.contains("/members"), "{printed}");
     let file = site.directory.path().join("passwd");
     std::fs::write(&file, "root:x:0:0:root:/root:/bin/bash\n").unwrap();
-    let said = site.fails(&["import", "rlite-ctl", file.to_str().unwrap()], 1);
+    let printed = site.fails(&["import", "rlite-ctl", file.to_str().unwrap()], 1);
     assert!(
-        said.contains("has nothing that can be carried over"),
-        "{said}"
+        printed.contains("has nothing that can be carried over"),
+        "{printed}"
     );
-    let said = site.fails(&["dissect", file.to_str().unwrap()], 1);
-    assert!(said.contains("neither a pcap nor a pcapng file"), "{said}");
+    let printed = site.fails(&["dissect", file.to_str().unwrap()], 1);
+    assert!(
+        printed.contains("neither a pcap nor a pcapng file"),
+        "{printed}"
+    );
     std::fs::write(&file, "").unwrap();
-    let said = site.fails(&["dissect", file.to_str().unwrap()], 1);
-    assert!(said.contains("is empty"), "{said}");
+    let printed = site.fails(&["dissect", file.to_str().unwrap()], 1);
+    assert!(printed.contains("is empty"), "{printed}");
 }

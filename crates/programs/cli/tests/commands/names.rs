@@ -54,7 +54,7 @@ fn names_have_addresses_that_lead_back_to_them() {
     std::fs::write(&hosts, "10.9.0.1 fixed.vm\n").unwrap();
     let hosts = hosts.to_str().unwrap();
     let server = serve(&node, &["names", "--dns", "127.0.0.1:0", "--hosts", hosts]);
-    let at = server.said["listening"]
+    let at = server.printed["listening"]
         .as_str()
         .unwrap()
         .replace("udp:", "");
@@ -96,7 +96,7 @@ fn names_have_addresses_that_lead_back_to_them() {
     }
     // The proxy maps the address back.
     let proxy = serve(&node, &["proxy", "--http", "127.0.0.1:0"]);
-    let at = proxy.said["http"].as_str().unwrap().replace("tcp:", "");
+    let at = proxy.printed["http"].as_str().unwrap().replace("tcp:", "");
     let mut client = TcpStream::connect(at).unwrap();
     let request = format!("GET http://{address}/by-address HTTP/1.1\r\n\r\n");
     client.write_all(request.as_bytes()).unwrap();

@@ -134,8 +134,8 @@ impl Site {
         command.args(["--every", "0"]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.host.run(move || command.spawn().unwrap());
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let (lines, output) = (Arc::clone(&said), child.stderr.take().unwrap());
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let (lines, output) = (Arc::clone(&printed), child.stderr.take().unwrap());
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 lines.lock().unwrap().push(line);
@@ -143,7 +143,7 @@ impl Site {
         });
         Ports {
             child: Some(child),
-            said,
+            printed,
             heard: 0,
         }
     }
@@ -152,7 +152,7 @@ impl Site {
 /// A process of `carina nfv run`, which ends with the test.
 struct Ports {
     child: Option<Child>,
-    said: Arc<Mutex<Vec<String>>>,
+    printed: Arc<Mutex<Vec<String>>>,
     heard: usize,
 }
 
@@ -171,14 +171,14 @@ impl Ports {
     fn says(&mut self, part: &str) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
-            let said = self.said.lock().unwrap().clone();
-            let new = said.iter().enumerate().skip(self.heard);
+            let printed = self.printed.lock().unwrap().clone();
+            let new = printed.iter().enumerate().skip(self.heard);
             let mut found = new.filter(|(_, line)| line.contains(part));
             if let Some((at, line)) = found.next() {
                 self.heard = at + 1;
                 return line.clone();
             }
-            assert!(Instant::now() < end, "no {part} in {said:?}");
+            assert!(Instant::now() < end, "no {part} in {printed:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -187,7 +187,11 @@ impl Ports {
     fn end(mut self) -> Value {
         self.signal(rustix::process::Signal::INT);
         let output = self.child.take().unwrap().wait_with_output().unwrap();
-        assert!(output.status.success(), "{:?}", self.said.lock().unwrap());
+        assert!(
+            output.status.success(),
+            "{:?}",
+            self.printed.lock().unwrap()
+        );
         serde_json::from_slice(&output.stdout).unwrap()
     }
 }
@@ -278,10 +282,10 @@ fn guests_meet_the_network_as_filters_and_vlans_have_it() {
     // What is wrong changes nothing.
     site.write("[[ports]]\nname = \"a\"\nvlan = 5000\n");
     ports.reload();
-    let said = ports.says("the ports were not changed");
+    let printed = ports.says("the ports were not changed");
     assert!(
-        said.contains("ports.toml:3: vlan = \"5000\": must be 1 to 4094"),
-        "{said}"
+        printed.contains("ports.toml:3: vlan = \"5000\": must be 1 to 4094"),
+        "{printed}"
     );
     assert!(arrives(&own, &far, 50));
     let report = ports.end();
@@ -362,8 +366,8 @@ fn running_ports_are_shown_until_their_process_ends() {
     assert!(shown.contains("uplink"), "{shown}");
     let output = site.output(&["nfv", "args", "a"]);
     assert_eq!(output.status.code(), Some(3));
-    let said = text(&output.stderr);
-    assert!(said.contains("port a is of kind af_packet"), "{said}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains("port a is of kind af_packet"), "{printed}");
     ports.end();
     let output = site.output(&["--json", "nfv", "show"]);
     assert_eq!(text(&output.stdout), "[]\n");
@@ -415,56 +419,59 @@ fn carina(text: &str, words: &[&str]) -> (Option<i32>, String, String) {
 fn wrong_files_have_exit_code_3_and_a_place() {
     let check = |file: &str| carina(file, &["nfv", "check", "FILE"]);
     let right = UPLINK.to_owned() + &port("a", "vlan = 5\n");
-    let (code, said, _) = check(&right);
+    let (code, printed, _) = check(&right);
     assert_eq!(
-        (code, said.as_str()),
+        (code, printed.as_str()),
         (Some(0), "ports: 1, with an uplink\n")
     );
-    let (code, _, said) = check(&right.replace("vlan", "vlans"));
+    let (code, _, printed) = check(&right.replace("vlan", "vlans"));
     assert_eq!(code, Some(3));
     assert!(
-        said.starts_with("carina: RUN/ports:8: unknown field `vlans`"),
-        "{said}"
+        printed.starts_with("carina: RUN/ports:8: unknown field `vlans`"),
+        "{printed}"
     );
-    let (code, _, said) = check("return {\n { port_id = 'a', speed = 5 } }");
+    let (code, _, printed) = check("return {\n { port_id = 'a', speed = 5 } }");
     assert_eq!(code, Some(3));
     assert!(
-        said.starts_with("carina: RUN/ports:2: speed: unknown field"),
-        "{said}"
+        printed.starts_with("carina: RUN/ports:2: speed: unknown field"),
+        "{printed}"
     );
     let (code, ..) = carina("", &["nfv", "check", "/nonexistent"]);
     assert_eq!(code, Some(1));
-    let (code, _, said) = carina("", &["nfv", "args", "a"]);
+    let (code, _, printed) = carina("", &["nfv", "args", "a"]);
     assert_eq!(code, Some(2));
-    assert!(said.contains("--file FILE"), "{said}");
-    let (code, _, said) = carina(&right, &["nfv", "args", "b", "--file", "FILE"]);
+    assert!(printed.contains("--file FILE"), "{printed}");
+    let (code, _, printed) = carina(&right, &["nfv", "args", "b", "--file", "FILE"]);
     assert_eq!(code, Some(3));
-    assert!(said.contains("no port \"b\": there are a"), "{said}");
+    assert!(printed.contains("no port \"b\": there are a"), "{printed}");
 }
 
 #[test]
 fn cards_of_guests_have_arguments_for_qemu_and_libvirt() {
     let file = "[[ports]]\nname = \"web\"\nmac = \"52:54:00:00:00:01\"\n";
     let words = ["nfv", "args", "web", "--file", "FILE", "--memory", "1G"];
-    let (code, said, _) = carina(file, &words);
+    let (code, printed, _) = carina(file, &words);
     assert_eq!(code, Some(0));
-    assert!(said.starts_with("-object memory-backend-memfd,"), "{said}");
     assert!(
-        said.contains(",path=RUN/nfv/web.sock,reconnect=1\n"),
-        "{said}"
+        printed.starts_with("-object memory-backend-memfd,"),
+        "{printed}"
     );
-    let (_, said, _) = carina(file, &["nfv", "args", "web", "--file", "FILE", "--libvirt"]);
     assert!(
-        said.contains("<mac address='52:54:00:00:00:01'/>"),
-        "{said}"
+        printed.contains(",path=RUN/nfv/web.sock,reconnect=1\n"),
+        "{printed}"
+    );
+    let (_, printed, _) = carina(file, &["nfv", "args", "web", "--file", "FILE", "--libvirt"]);
+    assert!(
+        printed.contains("<mac address='52:54:00:00:00:01'/>"),
+        "{printed}"
     );
     // With snabbnfv QEMU makes the socket.
     let file = "return { { port_id = 'web' } }";
     let words = ["nfv", "args", "web", "--file", "FILE", "--socket", "/vm/%s"];
-    let (_, said, _) = carina(file, &words);
+    let (_, printed, _) = carina(file, &words);
     assert!(
-        said.contains(",path=/vm/web,server=on,wait=off\n"),
-        "{said}"
+        printed.contains(",path=/vm/web,server=on,wait=off\n"),
+        "{printed}"
     );
 }
 
@@ -472,10 +479,10 @@ fn cards_of_guests_have_arguments_for_qemu_and_libvirt() {
 fn ports_of_guests_wait_for_them() {
     let file = "[[ports]]\nname = \"web\"\n[[ports]]\nname = \"db\"\nvlan = 5\n";
     let words = ["--json", "nfv", "run", "FILE", "--for", "300ms"];
-    let (code, said, progress) = carina(file, &words);
+    let (code, printed, progress) = carina(file, &words);
     assert_eq!(code, Some(0), "{progress}");
     assert_eq!(progress, "+ port web\n+ port db\n");
-    let report: Value = serde_json::from_str(&said).unwrap();
+    let report: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(report["ports"][1]["port"], "db");
     assert_eq!(report["uplink"], Value::Null);
 }

@@ -62,17 +62,17 @@ impl Node {
 
     pub(crate) fn done(&self, words: &[&str]) -> Value {
         let output = self.run(words);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {printed}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// Runs a command that must fail with this exit code, and returns its error output.
     pub(crate) fn fails(&self, words: &[&str], code: i32) -> String {
         let output = self.run(words);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-        said
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {printed}");
+        printed
     }
 }
 

@@ -44,8 +44,8 @@ fn a_policy_is_written_to_every_member_and_each_decides() {
     assert_eq!(code, 3);
     let set = ["policy", "set", "delimiting=none", "--dif", "net"];
     for of in [&[][..], &["--member", "net.b"]] {
-        let said = site.fails(&[&set, of].concat(), 3);
-        assert!(said.contains("while the DIF runs"), "{said}");
+        let printed = site.fails(&[&set, of].concat(), 3);
+        assert!(printed.contains("while the DIF runs"), "{printed}");
     }
     for (member, taken, reason) in rows {
         assert!(!taken, "{member}");
@@ -68,12 +68,15 @@ fn every_wrong_policy_is_refused_with_one_exit_code() {
     for (choice, words) in BAD {
         for of in [&[][..], &["--member", "net.b"], &["--all"]] {
             let set = ["policy", "set", choice, "--dif", "net"];
-            let said = site.fails(&[&set, of].concat(), 3);
-            assert!(of == ["--all"] || said.contains(words), "{choice}: {said}");
+            let printed = site.fails(&[&set, of].concat(), 3);
+            assert!(
+                of == ["--all"] || printed.contains(words),
+                "{choice}: {printed}"
+            );
         }
         let make = ["dif", "create", "other", "--over", "local", "--policy"];
-        let said = site.fails(&[&make, &[choice][..]].concat(), 3);
-        assert!(said.contains(words), "{choice}: {said}");
+        let printed = site.fails(&[&make, &[choice][..]].concat(), 3);
+        assert!(printed.contains(words), "{choice}: {printed}");
     }
     // This includes parameters that only a flow, or a neighbour, would use.
     for (choice, words) in [
@@ -85,13 +88,13 @@ fn every_wrong_policy_is_refused_with_one_exit_code() {
         let make = [
             "dif", "create", "other", "--over", "local", "--policy", choice,
         ];
-        let said = site.fails(&make, 3);
-        assert!(said.contains(words), "{choice}: {said}");
+        let printed = site.fails(&make, 3);
+        assert!(printed.contains(words), "{choice}: {printed}");
     }
     for (option, value) in [("--max-pdu", "5"), ("--hop-limit", "0")] {
         let make = ["dif", "create", "other", "--over", "local", option, value];
-        let said = site.fails(&make, 3);
-        assert!(said.contains(&option[2..5]), "{option}: {said}");
+        let printed = site.fails(&make, 3);
+        assert!(printed.contains(&option[2..5]), "{option}: {printed}");
     }
     // None of the refused commands left anything behind.
     assert_eq!(site.done(&["ipcp", "list"]).as_array().unwrap().len(), 3);
@@ -105,8 +108,8 @@ fn bad_configuration_is_refused_at_start_and_by_apply() {
                 [dif.config.policies.rmt-queue]\nname = \"red\"\nparams = { least = \"x\" }\n";
     std::fs::write(&file, text).unwrap();
     let path = file.to_str().unwrap();
-    let said = site.fails(&["apply", path], 3);
-    assert!(said.contains("a whole number from"), "{said}");
+    let printed = site.fails(&["apply", path], 3);
+    assert!(printed.contains("a whole number from"), "{printed}");
     let other = site.directory.path().join("other");
     let mut command = Command::new(CARINA);
     command
@@ -115,9 +118,9 @@ fn bad_configuration_is_refused_at_start_and_by_apply() {
         .args(["node", "--config", path]);
     let judge = |command: &mut Command| {
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(3), "{said}");
-        said
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{printed}");
+        printed
     };
     assert!(judge(&mut command).contains("a whole number from"));
     std::fs::write(
@@ -126,8 +129,8 @@ fn bad_configuration_is_refused_at_start_and_by_apply() {
     )
     .unwrap();
     let place = format!("configuration {path}: line 1: [[dif]] n: this system is in no DIF x");
-    for said in [judge(&mut command), judge(command.arg("--check"))] {
-        assert!(said.contains(&place), "{said}");
+    for printed in [judge(&mut command), judge(command.arg("--check"))] {
+        assert!(printed.contains(&place), "{printed}");
     }
 }
 
@@ -140,9 +143,9 @@ fn a_configuration_that_is_wrong_somewhere_is_not_done_in_part() {
             format!("[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"local\"]\n{config}\n");
         std::fs::write(&file, text).unwrap();
         let output = site.run(&["apply", file.to_str().unwrap()]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{config}: {said}");
-        said
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{config}: {printed}");
+        printed
     };
     apply("", 0);
     let made = || site.done(&["ipcp", "list"])[1].clone();
@@ -166,9 +169,9 @@ fn a_configuration_that_is_wrong_somewhere_is_not_done_in_part() {
         ("auth = \"password:/no/file\"".into(), "/no/file"),
     ] {
         let config: String = config;
-        let said = apply(&config, 3);
-        let names_dif = said.contains("DIF net") || said.contains("[[dif]] net");
-        assert!(names_dif && said.contains(words), "{said}");
+        let printed = apply(&config, 3);
+        let names_dif = printed.contains("DIF net") || printed.contains("[[dif]] net");
+        assert!(names_dif && printed.contains(words), "{printed}");
         assert_eq!(
             (&made()["id"], &made()["member"]["state"]),
             (&id, &before["state"])
@@ -250,8 +253,8 @@ fn a_member_refuses_whom_its_access_control_does_not_let_write() {
     let table = String::from_utf8(output.stdout).unwrap();
     let row = table.lines().find(|line| line.starts_with("net.b"));
     assert!(row.unwrap().contains(reason.as_str()), "{table}");
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("1 of 2 members"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.contains("1 of 2 members"), "{printed}");
     assert_eq!(a.in_force("net.a", "rmt-scheduling"), "weighted-fair");
     assert_eq!(b.in_force("net.b", "rmt-scheduling"), "strict-priority");
     // A member in the list may change the policy.

@@ -35,7 +35,10 @@ fn all_threads_of_a_node_take_its_precedence() {
 fn precedence_out_of_range_is_refused() {
     let output = Command::new(CARINA).args(["node", "--nice", "20"]).output();
     let output = output.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("--nice") && said.contains("19"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    assert!(
+        printed.contains("--nice") && printed.contains("19"),
+        "{printed}"
+    );
 }

@@ -63,11 +63,11 @@ fn carina_without_the_tools_says_what_is_missing() {
     assert!(copied.status.success(), "{copied:?}");
     let output = run(alone.to_str().unwrap(), &["sim", "run", "--seed", "7"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = String::from_utf8(output.stderr).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
     let place = alone.display().to_string();
     assert!(
-        said.contains("carina-tools") && said.contains(&place),
-        "{said}"
+        printed.contains("carina-tools") && printed.contains(&place),
+        "{printed}"
     );
 }
 

@@ -218,25 +218,25 @@ impl Providers {
         let mut child = command.spawn().unwrap();
         let mut keyboard = child.stdin.take().unwrap();
         let mut screen = child.stdout.take().unwrap();
-        let said = Mutex::new(Vec::new());
+        let printed = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut buffer = [0; 4096];
                 while let Ok(length @ 1..) = screen.read(&mut buffer) {
-                    said.lock().unwrap().extend(&buffer[..length]);
+                    printed.lock().unwrap().extend(&buffer[..length]);
                 }
             });
             keyboard.write_all(typed.as_bytes()).unwrap();
             let begin = Instant::now();
-            let has_answer = || String::from_utf8_lossy(&said.lock().unwrap()).contains(answer);
+            let has_answer = || String::from_utf8_lossy(&printed.lock().unwrap()).contains(answer);
             while !has_answer() && begin.elapsed() < LIMIT {
                 std::thread::sleep(Duration::from_millis(10));
             }
             drop(keyboard);
             let is_done = child.wait().unwrap().success();
-            let said = String::from_utf8_lossy(&said.lock().unwrap()).into_owned();
-            assert!(said.contains(answer), "{said}\n{}", self.logs());
-            assert!(is_done, "{said}\n{}", self.logs());
+            let printed = String::from_utf8_lossy(&printed.lock().unwrap()).into_owned();
+            assert!(printed.contains(answer), "{printed}\n{}", self.logs());
+            assert!(is_done, "{printed}\n{}", self.logs());
         });
     }
 

@@ -37,7 +37,7 @@ fn curl_reaches_an_exposed_server_in_each_way() {
         "*.vm -> dif",
     ];
     let proxy = serve(&node, &words);
-    let at = |kind: &str| proxy.said[kind].as_str().unwrap().replace("tcp:", "");
+    let at = |kind: &str| proxy.printed[kind].as_str().unwrap().replace("tcp:", "");
     let (socks, http) = (at("socks5"), at("http"));
     let (of_http, url) = (format!("http://{http}"), "http://web.vm:8080/page");
     let of_socks = format!("socks5h://{socks}");
@@ -52,23 +52,27 @@ fn curl_reaches_an_exposed_server_in_each_way() {
         let Some(output) = curl(&[way, &["-d", "the body", url, url]].concat()) else {
             return;
         };
-        let said = String::from_utf8_lossy(&output.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{way:?}: {error}");
-        assert_eq!(said.matches("POST /page HTTP/1.1").count(), 2, "{said}");
-        assert_eq!(said.matches("the body").count(), 2, "{said}");
+        assert_eq!(
+            printed.matches("POST /page HTTP/1.1").count(),
+            2,
+            "{printed}"
+        );
+        assert_eq!(printed.matches("the body").count(), 2, "{printed}");
     }
     let nobody = "http://nobody.vm/";
     let output = curl(&["--socks5-hostname", &socks, nobody]).unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(97), "{error}");
     let output = curl(&["-x", &of_http, "-w", "%{http_code}", nobody]).unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.contains("no application is registered as nobody.vm:80"),
-        "{said}"
+        printed.contains("no application is registered as nobody.vm:80"),
+        "{printed}"
     );
-    assert!(said.ends_with("502"), "{said}");
+    assert!(printed.ends_with("502"), "{printed}");
 }
 
 #[test]
@@ -77,7 +81,7 @@ fn proxy_ends_by_a_signal_with_clients() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = silent.local_addr().unwrap();
     let mut proxy = serve(&node, &["proxy", "--http", "127.0.0.1:0", "--pass"]);
-    let address = proxy.said["http"].as_str().unwrap().replace("tcp:", "");
+    let address = proxy.printed["http"].as_str().unwrap().replace("tcp:", "");
     let client = |request: String| {
         let mut client = std::net::TcpStream::connect(&address).unwrap();
         client.write_all(request.as_bytes()).unwrap();
@@ -140,7 +144,7 @@ fn wrong_uses_say_what_would_be_right() {
     }
     let rule = "*.vm -> dif atlantis";
     let proxy = serve(&node, &["proxy", "--http", free, "--rule", rule]);
-    let at = proxy.said["http"].as_str().unwrap().replace("tcp:", "");
+    let at = proxy.printed["http"].as_str().unwrap().replace("tcp:", "");
     let mut client = std::net::TcpStream::connect(at).unwrap();
     client
         .write_all(b"CONNECT web.vm:80 HTTP/1.1\r\n\r\n")

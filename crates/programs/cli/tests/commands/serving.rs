@@ -11,7 +11,7 @@ use super::node::{CARINA, Node};
 /// A command that serves until its test ends, and what it said first.
 pub(super) struct Serving {
     pub child: Child,
-    pub said: Value,
+    pub printed: Value,
 }
 
 impl Drop for Serving {
@@ -36,15 +36,15 @@ pub(super) fn serve(node: &Node, words: &[&str]) -> Serving {
     let mut line = String::new();
     let output = child.stdout.as_mut().unwrap();
     BufReader::new(output).read_line(&mut line).unwrap();
-    let said = serde_json::from_str(&line).unwrap();
-    Serving { child, said }
+    let printed = serde_json::from_str(&line).unwrap();
+    Serving { child, printed }
 }
 
 /// The exit code and the message of a command that fails.
 pub(super) fn fails(node: &Node, words: &[&str]) -> (Option<i32>, String) {
     let output = carina(node, words).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), said)
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), printed)
 }
 
 /// A server of HTTP that keeps connections open, and answers with the request's head and body.

@@ -16,10 +16,10 @@ fn sim_vnet(arguments: &[&str]) -> String {
 
 #[test]
 fn virtual_networks_are_played_by_seed() {
-    let said: Value = serde_json::from_str(&sim_vnet(&["--seeds", "0..3", "--json"])).unwrap();
-    assert_eq!(said["seeds"], 3);
-    assert_eq!(said["failures"], json!([]));
-    assert!(said["messages"].as_u64() > Some(100), "{said}");
+    let printed: Value = serde_json::from_str(&sim_vnet(&["--seeds", "0..3", "--json"])).unwrap();
+    assert_eq!(printed["seeds"], 3);
+    assert_eq!(printed["failures"], json!([]));
+    assert!(printed["messages"].as_u64() > Some(100), "{printed}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::commands::node::{CARINA, Node};
 struct Server {
     process: Child,
     /// Standard output of the server.
-    said: BufReader<std::process::ChildStdout>,
+    printed: BufReader<std::process::ChildStdout>,
 }
 
 impl Server {
@@ -21,8 +21,8 @@ impl Server {
         command.arg("--run").arg(node.directory.path().join("run"));
         command.args(["--wait", "600s", "perf", "--listen"]);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let said = BufReader::new(process.stdout.take().unwrap());
-        let mut server = Server { process, said };
+        let printed = BufReader::new(process.stdout.take().unwrap());
+        let mut server = Server { process, printed };
         server.says("waits for clients");
         server
     }
@@ -31,7 +31,7 @@ impl Server {
         let mut line = String::new();
         while !line.contains(expected) {
             line.clear();
-            assert!(self.said.read_line(&mut line).unwrap() > 0, "{expected}");
+            assert!(self.printed.read_line(&mut line).unwrap() > 0, "{expected}");
         }
     }
 
@@ -73,18 +73,18 @@ fn stalled(words: &[&str], ending: &str) -> Value {
     for duration in ["3s", "12s", "60s", "200s"] {
         let words = [&["perf", "-t", duration], words].concat();
         let (output, told) = stands_still(&words);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         let result = told.first().map(|told| told["results"][0].clone());
         let is_shown = |result: &Value| {
-            result["client"]["ending"] == ending && said.contains("the server sent no report")
+            result["client"]["ending"] == ending && printed.contains("the server sent no report")
         };
         let Some(result) = result.filter(is_shown) else {
-            eprintln!("{words:?} shows nothing: {told:?} {said}");
+            eprintln!("{words:?} shows nothing: {told:?} {printed}");
             continue;
         };
         // Standard output has the results, and then the failure of the command.
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
-        assert!(said.contains("the flow stalled"), "{words:?}: {said}");
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {printed}");
+        assert!(printed.contains("the flow stalled"), "{words:?}: {printed}");
         return result;
     }
     panic!("the client never ends as {ending}");

@@ -32,10 +32,10 @@ fn interrupted(node: &Node, mut child: Child, wanted: impl Fn(&[Value]) -> bool)
     let mut output = child.stdout.take().unwrap();
     output.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("\"interrupted\""), "{answer}");
-    let mut said = String::new();
+    let mut printed = String::new();
     let mut errors = child.stderr.take().unwrap();
-    errors.read_to_string(&mut said).unwrap();
-    said
+    errors.read_to_string(&mut printed).unwrap();
+    printed
 }
 
 fn named(name: &str) -> impl Fn(&Value) -> bool {
@@ -49,10 +49,10 @@ fn stopped_join_says_that_it_goes_on_and_how_to_end_it() {
         "dif", "join", "net", "--over", "local", "--ipcp", "net.b", "--via", "nobody",
     ];
     let child = waiting(&node, &join);
-    let said = interrupted(&node, child, |ipcps| ipcps.iter().any(named("net.b")));
+    let printed = interrupted(&node, child, |ipcps| ipcps.iter().any(named("net.b")));
     let leave = "dif leave net --ipcp net.b";
     for words in ["net.b keeps trying", leave] {
-        assert!(said.contains(words), "{said}");
+        assert!(printed.contains(words), "{printed}");
     }
     let left = |node: &Node| node.done(&["ipcp", "list"]).as_array().unwrap().len();
     assert_eq!(left(&node), 2);
@@ -74,9 +74,9 @@ fn stopped_extend_says_how_to_take_the_dif_back() {
         member["member"]["over"].as_array().unwrap().len() == count
     };
     let child = waiting(&node, &extend);
-    let said = interrupted(&node, child, |ipcps| over(ipcps, 2));
+    let printed = interrupted(&node, child, |ipcps| over(ipcps, 2));
     let retract = "dif retract net --over local --ipcp net.a";
-    assert!(said.contains(retract), "{said}");
+    assert!(printed.contains(retract), "{printed}");
     node.done(&retract.split(' ').collect::<Vec<_>>());
     assert!(over(node.done(&["ipcp", "list"]).as_array().unwrap(), 1));
 }

@@ -27,8 +27,8 @@ fn calls_and_frames(room: &Room, graph: &str) -> (u64, u64) {
         .arg(&file)
         .args(["--for", "1s"]);
     let output = room.run(move || command.output().unwrap());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
     let summary = std::fs::read_to_string(&log).unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let links = report["links"].as_array().unwrap().iter();

@@ -16,7 +16,7 @@ use crate::room::Room;
 struct Serving {
     what: String,
     child: Child,
-    said: PathBuf,
+    printed: PathBuf,
 }
 
 impl Serving {
@@ -31,8 +31,8 @@ impl Serving {
     }
 
     fn begin(run: &Path, words: &[&str], spawn: impl FnOnce(Command) -> Child) -> Serving {
-        let said = run.with_extension(format!("said-{}", words.join("-").replace('/', "_")));
-        let file = fs::File::create(&said).unwrap();
+        let printed = run.with_extension(format!("said-{}", words.join("-").replace('/', "_")));
+        let file = fs::File::create(&printed).unwrap();
         let mut command = Command::new(CARINA);
         command.arg("--run").arg(run).args(words);
         command.stdin(Stdio::null());
@@ -40,12 +40,12 @@ impl Serving {
         Serving {
             what: words.join(" "),
             child: spawn(command),
-            said,
+            printed,
         }
     }
 
     fn text(&self) -> String {
-        fs::read_to_string(&self.said).unwrap()
+        fs::read_to_string(&self.printed).unwrap()
     }
 
     /// Waits until `serves` is true.

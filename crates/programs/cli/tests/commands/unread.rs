@@ -35,9 +35,9 @@ fn a_command_with_a_closed_output_ends_quietly() {
         &["capture", "net.a", "--write", "-"],
     ] {
         let output = unread(&node, words);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(141), "{words:?}: {said}");
-        assert_eq!(said, "", "{words:?}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(141), "{words:?}: {printed}");
+        assert_eq!(printed, "", "{words:?}");
     }
 }
 
@@ -54,8 +54,8 @@ fn a_reader_that_goes_away_does_not_wait_for_input() {
         .unwrap();
     std::io::Write::write_all(listener.stdin.as_mut().unwrap(), b"a line\n").unwrap();
     let output = unread(&node, &["--wait", "60s", "cat", "files"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), &*said), (Some(141), ""));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*printed), (Some(141), ""));
     let _ = listener.kill();
     let _ = listener.wait();
 }

@@ -29,7 +29,7 @@ pub(super) struct Site {
 /// A user's system that has joined a network.
 pub(super) struct Member {
     child: Child,
-    said: BufReader<ChildStdout>,
+    printed: BufReader<ChildStdout>,
     pub joined: Value,
 }
 
@@ -171,14 +171,14 @@ impl Site {
 
     fn joined(mut command: Command) -> Member {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut printed = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        said.read_line(&mut line).unwrap();
+        printed.read_line(&mut line).unwrap();
         let joined: Value = serde_json::from_str(&line).unwrap();
         assert!(joined["address"].is_string(), "{joined}");
         Member {
             child,
-            said,
+            printed,
             joined,
         }
     }
@@ -259,7 +259,7 @@ impl Member {
     /// Waits for the end. Returns the exit code and the last output.
     pub(super) fn end(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
-        self.said.read_to_string(&mut rest).unwrap();
+        self.printed.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap().code(), rest)
     }
 }

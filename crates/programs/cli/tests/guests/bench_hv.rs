@@ -18,9 +18,9 @@ fn flows_of_both_devices_are_measured_beside_bare_rings() {
     ]);
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", told(&output));
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(said["failures"], Value::Null);
-    let rows = said["rows"].as_array().unwrap();
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(printed["failures"], Value::Null);
+    let rows = printed["rows"].as_array().unwrap();
     for system in ["carina", "virtqueue", "limit"] {
         let measured = |case: &str, metric: &str| {
             let is_wanted = |row: &&Value| {
@@ -48,7 +48,7 @@ fn flows_of_both_devices_are_measured_beside_bare_rings() {
         assert_eq!(measured("host-to-guest", "goodput_mbps"), sizes, "{system}");
         assert_eq!(measured("echo", "rtt_us"), [64, 1500, 4000, 65_000]);
     }
-    let notes = said["notes"].as_array().unwrap().iter();
+    let notes = printed["notes"].as_array().unwrap().iter();
     let judged = notes.filter(|note| note.as_str().unwrap().contains(" x limit "));
     assert_eq!(judged.count(), 8);
 }

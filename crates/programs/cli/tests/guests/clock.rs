@@ -48,13 +48,13 @@ impl Loss {
     }
 
     /// Time from the peer's last sign of life until the flows had ended.
-    pub(crate) fn took(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.silent + self.closing
     }
 
     /// Checks the promise, with an allowance for delays of the machine itself.
     pub(crate) fn kept_its_promise(&self, calm: &Canary) {
-        self.within_a_second(self.took(), calm);
+        self.within_a_second(self.elapsed(), calm);
     }
 
     /// Like [`Loss::kept_its_promise`], for a node in a guest. An emulated processor may take any
@@ -64,11 +64,11 @@ impl Loss {
         self.within_a_second(self.silent, calm);
     }
 
-    fn within_a_second(&self, took: Duration, calm: &Canary) {
+    fn within_a_second(&self, elapsed: Duration, calm: &Canary) {
         let late = calm.late();
-        let story = format!("{self:?} took {took:?}, the machine was late by {late:?}");
+        let story = format!("{self:?} took {elapsed:?}, the machine was late by {late:?}");
         eprintln!("{story}");
-        assert!(took <= PROMISED + late, "{story}");
+        assert!(elapsed <= PROMISED + late, "{story}");
     }
 }
 
@@ -144,5 +144,5 @@ fn loss_is_read_out_of_a_log() {
 ";
     let loss = Loss::last(log).unwrap();
     assert_eq!(loss.silent, Duration::from_millis(612));
-    assert_eq!(loss.took(), Duration::from_micros(662_250));
+    assert_eq!(loss.elapsed(), Duration::from_micros(662_250));
 }

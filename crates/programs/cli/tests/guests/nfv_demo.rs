@@ -27,8 +27,8 @@ fn two_guests_are_filtered_limited_and_measured() {
         output = demo(&directory).output().unwrap();
     }
     assert!(output.status.success(), "{}", told(&output));
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let report = &said["report"];
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = &printed["report"];
     assert_eq!(report["ping"]["sent"], 50);
     assert_eq!(report["ping"]["received"], 50);
     let block = &report["block"];
@@ -48,7 +48,7 @@ fn two_guests_are_filtered_limited_and_measured() {
         "{server}"
     );
     for system in ["carina", "carina-in-guest"] {
-        let rows = said["hops"]["rows"].as_array().unwrap().iter();
+        let rows = printed["hops"]["rows"].as_array().unwrap().iter();
         let rows = rows.filter(|row| row["system"] == system && row["metric"] == "mpps");
         assert!(rows.clone().all(|row| row["median"].as_f64() > Some(0.0)));
         assert_eq!(rows.count(), 5, "{system}");
@@ -57,7 +57,7 @@ fn two_guests_are_filtered_limited_and_measured() {
     assert!(figure.contains("<svg") && figure.contains("carina-in-guest: 100 %"));
     let rates: Value =
         serde_json::from_slice(&fs::read(directory.path().join("fig4.json")).unwrap()).unwrap();
-    assert_eq!(rates, said["hops"]);
+    assert_eq!(rates, printed["hops"]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn cards_are_driven_from_user_space_and_go_back_to_the_kernel() {
     // What a station sends back arrives, and both sides count the same.
     for (card, extra) in [(0, ""), (0, ",queues=2,ring=64"), (2, "")] {
         let address = &site.cards[card];
-        let (said, sent_back) = sends_and_gets_back(
+        let (printed, sent_back) = sends_and_gets_back(
             &site,
             card,
             &format!(
@@ -51,11 +51,11 @@ fn cards_are_driven_from_user_space_and_go_back_to_the_kernel() {
                  --flows 50"
             ),
         );
-        let number = |name: &str| said[name].as_u64().unwrap();
+        let number = |name: &str| printed[name].as_u64().unwrap();
         assert_eq!(
             (number("sent"), number("received"), number("lost")),
             (600, 600, 0),
-            "{said}"
+            "{printed}"
         );
         assert_eq!(sent_back, 600);
         site.until_kernel_has(card, if card == 0 { "e1000e" } else { "virtio-pci" });
@@ -75,9 +75,9 @@ fn sends_and_gets_back(site: &Site, card: usize, words: &str) -> (Value, u64) {
     let mut tries = 0..20;
     loop {
         let station = Station::at(&site.cables[card]);
-        let said = site.json(&format!("carina --json blast {words}"));
-        if said["received"] == said["sent"] || tries.next().is_none() {
-            return (said, station.sent_back());
+        let printed = site.json(&format!("carina --json blast {words}"));
+        if printed["received"] == printed["sent"] || tries.next().is_none() {
+            return (printed, station.sent_back());
         }
         drop(station);
         site.cables[card].drain();
@@ -235,11 +235,11 @@ fn card_behind_an_iommu_is_driven_through_vfio() {
     for access in ["", ",access=vfio"] {
         let address = &site.cards[0];
         let words = format!("{address}{access} --rate 500pps --count 500 --for 20s");
-        let (said, sent_back) = sends_and_gets_back(&site, 0, &words);
+        let (printed, sent_back) = sends_and_gets_back(&site, 0, &words);
         assert_eq!(
-            (&said["sent"], &said["received"]),
+            (&printed["sent"], &printed["received"]),
             (&500.into(), &500.into()),
-            "{said}"
+            "{printed}"
         );
         assert_eq!(sent_back, 500);
     }

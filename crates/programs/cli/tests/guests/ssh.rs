@@ -48,8 +48,8 @@ fn a_guest_without_a_card_is_reached_by_ssh_and_scp() {
     assert_eq!(mode & 0o777, 0o600);
 
     // No question is asked, and the exit code is that of the command.
-    let said = succeeds(&host, &[CARINA, "ssh", "a", "id -u; hostname"]);
-    assert_eq!(said, "0\na\n");
+    let printed = succeeds(&host, &[CARINA, "ssh", "a", "id -u; hostname"]);
+    assert_eq!(printed, "0\na\n");
     let failed = program(&host, &[CARINA, "ssh", "a", "exit 42"]);
     assert_eq!(failed.status.code(), Some(42), "{}", told(&failed));
     let links = succeeds(

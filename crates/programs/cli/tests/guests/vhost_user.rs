@@ -235,22 +235,22 @@ fn packets_of_blast_come_back_from_a_guest_that_routes() {
     loop {
         let mut blast = Program::new(directory.path(), &words);
         let output = blast.process.take().unwrap().wait_with_output().unwrap();
-        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         // A packet that was sent before the guest reconnected was refused, so it does not count as
         // lost.
-        let number = |name: &str| said[name].as_u64().unwrap();
+        let number = |name: &str| printed[name].as_u64().unwrap();
         assert_eq!(
             number("received") + number("lost"),
             number("sent"),
-            "{said}"
+            "{printed}"
         );
         if number("received") > 100 {
-            let buckets = said["histogram_ns"].as_array().unwrap();
+            let buckets = printed["histogram_ns"].as_array().unwrap();
             let counts = buckets.iter().map(|bucket| bucket[1].as_u64().unwrap());
             assert_eq!(counts.sum::<u64>(), number("received"));
             return;
         }
-        assert!(begin.elapsed() < BOOT, "{said}; {}", blast.log());
+        assert!(begin.elapsed() < BOOT, "{printed}; {}", blast.log());
     }
 }
 

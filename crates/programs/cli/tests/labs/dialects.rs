@@ -139,10 +139,10 @@ fn imported_scripts_of_rlite_make_nodes_that_meet() {
              carina apply $CARINA_RUN/node.toml"
         );
         let output = lab.exec(system, &["sh", "-c", &import]);
-        let said = lab::words(&output);
+        let printed = lab::words(&output);
         assert!(
-            output.status.success() && !said.contains("NOT CARRIED"),
-            "{said}"
+            output.status.success() && !printed.contains("NOT CARRIED"),
+            "{printed}"
         );
     }
     echo(&lab, "n.DIF");
@@ -206,11 +206,11 @@ fn imported_configurations_of_irati_make_nodes_that_meet() {
              carina import irati m.conf {join} --out node.toml && carina apply node.toml"
         );
         let output = lab.exec(system, &["sh", "-c", &import]);
-        let said = lab::words(&output);
-        assert!(output.status.success(), "{said}");
+        let printed = lab::words(&output);
+        assert!(output.status.success(), "{printed}");
         // The file does not say which member is the first.
-        let is_whole = !said.contains("NOT CARRIED");
-        assert_eq!(is_whole, system == "b", "{said}");
+        let is_whole = !printed.contains("NOT CARRIED");
+        assert_eq!(is_whole, system == "b", "{printed}");
     }
     echo(&lab, "n.DIF");
     for (system, address) in [("a", 16), ("b", 17)] {

@@ -309,10 +309,10 @@ impl Drop for Lab {
 }
 
 fn is_forbidden(output: &Output) -> bool {
-    let said = words(output);
-    let is_forbidden = said.contains("not allowed here");
+    let printed = words(output);
+    let is_forbidden = printed.contains("not allowed here");
     if is_forbidden {
-        println!("SKIP: {said}");
+        println!("SKIP: {printed}");
     }
     is_forbidden
 }

@@ -39,12 +39,12 @@ fn a_file_that_up_would_refuse_does_not_pass() {
         let at = 3 + line.lines().count();
         for verb in ["check", "up"] {
             let output = lab::carina(&["lab", verb, file.to_str().unwrap()]);
-            let said = lab::words(&output);
-            assert_eq!(output.status.code(), Some(2), "{verb} {line}: {said}");
+            let printed = lab::words(&output);
+            assert_eq!(output.status.code(), Some(2), "{verb} {line}: {printed}");
             let place = format!("wrong.lab: line {at}, column");
             assert!(
-                said.contains(&place) && said.contains(words),
-                "{verb}: {said}"
+                printed.contains(&place) && printed.contains(words),
+                "{verb}: {printed}"
             );
         }
     }
@@ -106,10 +106,10 @@ fn what_fails_leaves_nothing_and_says_why() {
     let Some((lab, output)) = Lab::fail(text) else {
         return;
     };
-    let said = lab::words(&output);
+    let printed = lab::words(&output);
     assert!(
-        said.contains("`echo not today` ended") && said.contains("not today"),
-        "{said}"
+        printed.contains("`echo not today` ended") && printed.contains("not today"),
+        "{printed}"
     );
     lab.look();
 }
@@ -138,10 +138,10 @@ fn one_command_in_a_lab_of_its_own() {
     ];
     let run = ["run", "--wait", "600s", &file, "a"];
     let output = lab.carina(&[&run, &ping[..]].concat());
-    let said = lab::words(&output);
+    let printed = lab::words(&output);
     assert!(
-        output.status.success() && said.contains("2 answered"),
-        "{said}"
+        output.status.success() && printed.contains("2 answered"),
+        "{printed}"
     );
     let output = lab.carina(&[&run, &["sh", "-c", "exit 9"][..]].concat());
     assert_eq!(output.status.code(), Some(9));

@@ -96,9 +96,9 @@ fn refused_configuration_disturbs_nothing_that_runs() {
     for (wrong, words) in REFUSED {
         let text = format!("{other}{inet}{local}{wrong}");
         let output = site.apply(&text);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{wrong}: {said}");
-        assert!(said.contains(words), "{wrong}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{wrong}: {printed}");
+        assert!(printed.contains(words), "{wrong}: {printed}");
         assert_eq!(site.ipcps(), before, "{wrong}");
     }
 }
@@ -116,11 +116,11 @@ fn part_that_the_system_refuses_undoes_the_rest() {
          [[ipcp]]\nname = \"u7\"\ntype = \"udp\"\ndif = \"w\"\nlisten = \"{taken}\"\n"
     );
     let output = site.apply(&text);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{printed}");
     assert!(
-        said.contains("u7") && said.contains("nothing was changed"),
-        "{said}"
+        printed.contains("u7") && printed.contains("nothing was changed"),
+        "{printed}"
     );
     assert_eq!(site.ipcps(), before);
     assert!(
@@ -143,11 +143,11 @@ fn what_had_to_go_first_is_there_again_after_a_failure() {
          [[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"inet\"]\nipcp = \"net.a\"\n"
     );
     let output = site.apply(&text);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{printed}");
     assert!(
-        said.contains("u6 were recreated, which ended their flows"),
-        "{said}"
+        printed.contains("u6 were recreated, which ended their flows"),
+        "{printed}"
     );
     let mut after = site.names();
     let mut wanted = before;
@@ -173,10 +173,10 @@ fn member_and_rules_stay_when_an_n1_dif_cannot_be_had() {
             .replace("over = [\"inet\"]", "over = [\"inet\", \"wire\"]")
     );
     let output = site.apply(&text);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("no-such0"),
-        "{said}"
+        !output.status.success() && printed.contains("no-such0"),
+        "{printed}"
     );
     assert_eq!(site.ipcps(), before);
     let ipcps = site.node.done(&["ipcp", "list"]);
@@ -188,6 +188,6 @@ fn member_and_rules_stay_when_an_n1_dif_cannot_be_had() {
     ping.arg("--run")
         .arg(site.node.directory.path().join("run"));
     let output = ping.args(["ping", "nobody", "-c", "1"]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
 }

@@ -123,10 +123,10 @@ const TWO_SECONDS: Duration = Duration::from_secs(2);
 /// Requires that something takes less than two seconds. On a busy machine a single attempt may be
 /// slow, but a slow program is always slow. So the best of up to five attempts counts.
 fn takes_less_than_two_seconds(mut once: impl FnMut() -> Duration) {
-    let mut took = Vec::new();
-    while took.iter().all(|took| *took >= TWO_SECONDS) {
-        assert!(took.len() < 5, "{took:?}");
-        took.push(once());
+    let mut elapsed = Vec::new();
+    while elapsed.iter().all(|elapsed| *elapsed >= TWO_SECONDS) {
+        assert!(elapsed.len() < 5, "{elapsed:?}");
+        elapsed.push(once());
     }
 }
 
@@ -143,12 +143,12 @@ fn interrupt_ends_a_bench_and_all_that_it_has_started() {
             let start = Instant::now();
             let output = bench.end();
             gone(&children);
-            let took = start.elapsed();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(130), "{said}");
-            assert!(said.contains("interrupted"), "{said}");
+            let elapsed = start.elapsed();
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(130), "{printed}");
+            assert!(printed.contains("interrupted"), "{printed}");
             assert!(!directory.exists());
-            took
+            elapsed
         });
     }
 }
@@ -205,14 +205,14 @@ fn bench_and_testpmd_end_by(signal: Signal) -> Duration {
     let start = Instant::now();
     let output = bench.end();
     gone(&children);
-    let took = start.elapsed();
+    let elapsed = start.elapsed();
     let code = (signal == Signal::INT).then_some(130);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), code, "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), code, "{printed}");
     // A killed benchmark leaves its files to the next one.
     assert!(signal == Signal::KILL || !directory.exists());
     let _ = std::fs::remove_dir_all(directory);
-    took
+    elapsed
 }
 
 #[test]
@@ -224,11 +224,11 @@ fn measurement_that_fails_is_reported_while_the_others_go_on() {
         std::fs::create_dir(&socket).is_ok().then_some(())
     });
     let output = bench.end();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(
-        said.contains("not measured: run 1, one-way, unix with SDUs of 64 bytes"),
-        "{said}"
+        printed.contains("not measured: run 1, one-way, unix with SDUs of 64 bytes"),
+        "{printed}"
     );
     // The output has the results, and then the failure.
     let mut documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
@@ -236,7 +236,7 @@ fn measurement_that_fails_is_reported_while_the_others_go_on() {
     let rows = results["rows"].as_array().unwrap();
     let has = |system: &str| rows.iter().any(|row| row["system"] == system);
     for system in ["carina", "limit", "udp", "tcp"] {
-        assert!(has(system), "{system}: {said}");
+        assert!(has(system), "{system}: {printed}");
     }
     assert!(!has("unix"));
     assert_eq!(

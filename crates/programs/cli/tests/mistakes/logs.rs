@@ -48,8 +48,8 @@ impl Logging {
                 &["ipcp", "destroy", &name],
             ] {
                 let output = self.run(words);
-                let said = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{why}: {words:?}: {said}");
+                let printed = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{why}: {words:?}: {printed}");
             }
         }
         assert!(self.process.try_wait().unwrap().is_none(), "{why}");

@@ -41,8 +41,8 @@ fn ended(mut command: Command) -> Output {
 
 /// The exit code and the error output of a command.
 fn failed(output: &Output) -> (Option<i32>, String) {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), said)
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), printed)
 }
 
 #[test]
@@ -80,13 +80,16 @@ fn no_command_waits_for_ever_for_a_node_that_is_stopped() {
             scope.spawn(move || {
                 let start = Instant::now();
                 let output = ended(command(node, words));
-                let (code, said) = failed(&output);
-                assert_eq!(code, Some(1), "{words:?}: {said}");
-                assert!(said.contains("has not answered"), "{words:?}: {said}");
-                assert!(said.contains(awaited), "{words:?}: {said}");
-                assert!(said.contains("within 5 s"), "{words:?}: {said}");
-                let took = start.elapsed();
-                assert!(took >= LIMIT && took < LIMIT + ROOM, "{words:?}: {took:?}");
+                let (code, printed) = failed(&output);
+                assert_eq!(code, Some(1), "{words:?}: {printed}");
+                assert!(printed.contains("has not answered"), "{words:?}: {printed}");
+                assert!(printed.contains(awaited), "{words:?}: {printed}");
+                assert!(printed.contains("within 5 s"), "{words:?}: {printed}");
+                let elapsed = start.elapsed();
+                assert!(
+                    elapsed >= LIMIT && elapsed < LIMIT + ROOM,
+                    "{words:?}: {elapsed:?}"
+                );
             });
         }
     });
@@ -119,16 +122,16 @@ fn ping_ends_when_the_node_is_stopped_on_the_way() {
     let start = Instant::now();
     let output = ended(command(&a, &words));
     b.signal(Signal::CONT);
-    let (code, said) = failed(&output);
-    let took = start.elapsed();
+    let (code, printed) = failed(&output);
+    let elapsed = start.elapsed();
     server.kill().unwrap();
     server.wait().unwrap();
-    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(code, Some(1), "{printed}");
     assert!(
-        said.contains("has not answered") || said.contains("did not answer"),
-        "{said}"
+        printed.contains("has not answered") || printed.contains("did not answer"),
+        "{printed}"
     );
-    assert!(took < LIMIT + ROOM, "{took:?}");
+    assert!(elapsed < LIMIT + ROOM, "{elapsed:?}");
 }
 
 #[test]
@@ -163,14 +166,16 @@ fn perf_ends_when_the_node_is_stopped_on_the_way() {
     b.signal(Signal::STOP);
     let output = client.wait_with_output().unwrap();
     b.signal(Signal::CONT);
-    let took = start.elapsed();
+    let elapsed = start.elapsed();
     server.kill().unwrap();
     server.wait().unwrap();
-    let (code, said) = failed(&output);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = failed(&output);
+    assert_eq!(code, Some(1), "{printed}");
     assert!(
-        said.contains("stalled") || said.contains("has not answered") || said.contains("nothing"),
-        "{said}"
+        printed.contains("stalled")
+            || printed.contains("has not answered")
+            || printed.contains("nothing"),
+        "{printed}"
     );
-    assert!(took < Duration::from_secs(60) + ROOM, "{took:?}");
+    assert!(elapsed < Duration::from_secs(60) + ROOM, "{elapsed:?}");
 }

@@ -3,9 +3,11 @@
 /// Counters of an assembler since it was created: SDUs handed on or discarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AssemblerCounters {
-    /// Number of SDUs handed on completely.
+    /// Number of SDUs handed on up to their last byte. With partial delivery, this includes the
+    /// rest of an SDU whose earlier fragments were lost.
     pub sdus: u64,
-    /// Number of SDUs handed on in part (with partial delivery).
+    /// Number of SDUs of which the reader got the beginning but not the end, because a fragment
+    /// was lost (with partial delivery).
     pub partial: u64,
     /// Number of SDUs discarded because a fragment was missing.
     pub incomplete: u64,

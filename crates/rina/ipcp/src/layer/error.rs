@@ -73,7 +73,11 @@ impl fmt::Display for CreateError {
             CreateError::Name(error) => error.fmt(f),
             CreateError::Policy(error) => error.fmt(f),
             CreateError::Dialect(dialect) => {
-                write!(f, "no layer management for dialect {}", dialect.name())
+                write!(
+                    f,
+                    "this program has no dialect {}: it was compiled without it",
+                    dialect.name()
+                )
             }
             CreateError::Refused(cause) => cause.fmt(f),
         }

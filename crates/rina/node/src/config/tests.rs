@@ -157,6 +157,36 @@ fn bad_values_show_their_line() {
 }
 
 #[test]
+fn bad_interfaces_show_their_line() {
+    for (text, line, word) in [
+        (
+            "[[ip]]\ndif = \"n\"\naddress = [\"10.9.1.1\"]\n",
+            3,
+            "10.9.1.1/24",
+        ),
+        (
+            "[[ip]]\ndif = \"n\"\naddress = [\"10.9.1.1/24\"]\nmtu = 9\n",
+            1,
+            "[[ip]] carina0: mtu is 9; 576 to 65535",
+        ),
+        (
+            "[[ip]]\ndif = \"n\"\naddress = [\"10.9.1.1/24\"]\n[[ip]]\ndif = \"n\"\ntun = \"b\"\naddress = [\"10.9.1.1/16\"]\n",
+            4,
+            "ip:10.9.1.1/32 is registered in DIF n by carina0 too",
+        ),
+        (
+            "[[ip]]\ndif = \"n\"\naddress = [\"10.9.1.1/24\"]\n[[ip]]\ndif = \"m\"\naddress = [\"10.8.1.1/16\"]\n",
+            4,
+            "two interfaces have the name carina0",
+        ),
+    ] {
+        let shown = refusal(text);
+        assert!(shown.contains(&format!("line {line}")), "{text:?}: {shown}");
+        assert!(shown.contains(word), "{text:?}: {shown}");
+    }
+}
+
+#[test]
 fn oversized_text_is_refused_unread() {
     assert!(refusal(&" ".repeat(TEXT_BYTES_MAX + 1)).contains("at most"));
 }

@@ -112,6 +112,15 @@ pub(crate) struct GuestArgs {
     pub(super) in_network_namespace: bool,
 }
 
+/// Options of `carina bench ip`: cases and sizes to measure.
+#[derive(Debug, clap::Args)]
+pub(crate) struct IpArgs {
+    #[command(flatten)]
+    pub(super) cases: CaseArgs,
+    #[arg(long, hide = true)]
+    pub(super) in_network_namespace: bool,
+}
+
 /// Options of `carina bench drivers`: cases and sizes to measure, and the program of the guest.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DriversArgs {

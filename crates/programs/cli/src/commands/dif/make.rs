@@ -109,7 +109,8 @@ struct MemberArgs {
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
     /// How members authenticate each other: none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE (see
-    /// `carina key`). All members need the same [default: none]
+    /// `carina key`). All members need the same kind: the same password, or a key of their own that
+    /// the ALLOWEDFILE of the others lists [default: none]
     #[arg(long, value_name = "KIND:FILE")]
     auth: Option<String>,
     /// Protocol of the DIF, the same at all members: native, or rlite or irati to join a DIF of
@@ -308,10 +309,12 @@ pub(super) fn leave(shared: &Shared, name: &DifName, ipcp: Option<&LocalName>) -
     }
 }
 
-/// Makes another member leave a DIF.
+/// Makes this system's member of a DIF expel another member: it tells that member to leave, and all
+/// members refuse it for five minutes.
 ///
 /// # Errors
-/// There is no such member, a member does not allow it, or the node does not run.
+/// There is no such DIF or member, `member` is this system's own, policy `access-control` of one of
+/// the two members forbids it, the expelled member does not answer, or the node does not run.
 pub(super) fn expel(shared: &Shared, name: &DifName, member: &str) -> Outcome {
     shared
         .control()

@@ -15,7 +15,7 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina nfv args`: the port, and the format of the arguments to print.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArgs {
-    /// Name of the port to connect to, as in the file of ports
+    /// Port for which to print the arguments, by its name in the file of `carina nfv run`
     port: String,
     /// File that describes the port [default: search the files of all running nfv processes]
     #[arg(long, value_name = "FILE")]
