@@ -10,5 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 pub mod hl;
 pub mod ll;

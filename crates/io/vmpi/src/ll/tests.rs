@@ -1,6 +1,8 @@
 //! The attach handshake and the rings over memfd, with peers that restart, stop, and write random
 //! bytes.
 
+mod conformance;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

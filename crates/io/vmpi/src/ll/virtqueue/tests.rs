@@ -1,6 +1,8 @@
 //! A back end and a front end in one process over a real socket, with peers that restart, stop, and
 //! write random bytes.
 
+mod conformance;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
