@@ -5,8 +5,8 @@
 //! would be a bug, aborts. `docs/reference/c-api.md` describes each call, and how it differs from
 //! other implementations of the API.
 //!
-//! Only this module of the crate has `unsafe` code, because it exchanges pointers and descriptors
-//! with C. `c/flow_io.c` implements `read` and `write` on a flow; `scripts/librina` joins both.
+//! This module has `unsafe` code because it exchanges pointers and descriptors with C.
+//! `c/flow_io.c` implements `read` and `write` on a flow; `scripts/librina` joins both.
 #![expect(
     clippy::missing_safety_doc,
     reason = "the contract of each call is in the C header"

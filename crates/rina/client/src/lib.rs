@@ -76,9 +76,9 @@ pub use error::Error;
 pub use flow::{Flow, SocketFlow, StreamFlow};
 pub use link::FlowInfo;
 pub use node::{Allocation, Node, SocketAllocation, StreamAllocation};
-pub use recv::{FlowReceiver, Fragment, Leased, SduLease};
+pub use recv::{FlowReceiver, Fragment, Leased, Passing, SduLease, ToFile};
 pub use registration::{FlowRequest, PendingRegistration, Registration, RegistrationEvent};
-pub use send::{FlowSender, SendSlot};
+pub use send::{FlowSender, FromFile, HEAD_BYTES, SendSlot};
 pub use stats::FlowStats;
 
 /// Checks a string and makes it an application name.

@@ -15,11 +15,13 @@ use crate::stats::FlowStats;
 
 mod fragment;
 mod lease;
+mod to_file;
 mod waiting;
 
 pub use self::fragment::Fragment;
 use self::lease::Leases;
 pub use self::lease::{Leased, SduLease};
+pub use self::to_file::{Passing, ToFile};
 
 /// The receiving half of a flow: reads the SDUs of the remote application.
 ///

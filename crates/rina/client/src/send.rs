@@ -12,6 +12,10 @@ use crate::link::{FlowInfo, Link, Woken};
 use crate::spin_then_sleep::SpinThenSleep;
 use crate::stats::FlowStats;
 
+mod from_file;
+
+pub use self::from_file::{FromFile, HEAD_BYTES};
+
 /// The sending half of a flow. Dropping it tells the remote application that no more SDUs follow.
 #[derive(Debug)]
 pub struct FlowSender {

@@ -21,6 +21,7 @@ use crate::recv::FlowReceiver;
 use crate::send::FlowSender;
 
 mod ends;
+mod files;
 mod leases;
 #[path = "../../tests/support/sleeping.rs"]
 mod sleeping;
