@@ -51,6 +51,7 @@ impl Image {
         "e1000e",
         "vfio_iommu_type1",
         "vfio_pci",
+        "tun",
     ];
 
     /// Adds the node's program as `/bin/carina`: [`guest_program`] of `own`.

@@ -12,6 +12,7 @@ mod error;
 mod fault;
 mod framing;
 mod interface;
+mod masquerade;
 mod offload;
 mod packet;
 mod resolve;
@@ -32,6 +33,7 @@ pub use framing::{Deframer, FrameTooLong, PIECE_BYTES_MAX, StreamFraming};
 pub use interface::{
     Interface, InterfaceWatch, bring_up, check_interface_name, interface_exists, interface_mtu,
 };
+pub use masquerade::Masquerade;
 pub use offload::{Unsupported, complete_checksum, plain_frames};
 pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,

@@ -240,6 +240,13 @@ impl TapResult {
     }
 }
 
+impl From<io::Result<usize>> for TapResult {
+    /// The outcome of a read or write of the device's descriptor by the caller.
+    fn from(result: io::Result<usize>) -> TapResult {
+        TapResult::of(number_of(result))
+    }
+}
+
 /// Converts a result to a number of bytes or a negated error number, as the kernel returns it.
 fn number_of(result: io::Result<usize>) -> i32 {
     match result {

@@ -343,6 +343,31 @@ pub struct VmCreate {
     /// name `internet.NAME`: rules such as `www.example.com:80` or `*`. Default: nothing, no proxy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub internet: Vec<String>,
+    /// Addresses that the VM has without a network card, such as `10.9.1.2/24`: the node has an
+    /// interface for the VM, over which the VM reaches this host. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ip: Vec<String>,
+    /// Whether packets of the VM leave this host with an address of this host (NAT). Default: no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nat: bool,
+}
+
+/// The IP link between this host and a VM, in [`VmInfo`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmIp {
+    /// Addresses of the VM, each with the length of its link's prefix, as the VM port's `ip` gives
+    /// them.
+    pub addresses: Vec<String>,
+    /// Addresses of this host on the link.
+    pub host: Vec<String>,
+    /// Name of the interface on this host.
+    pub tun: String,
+    /// Whether packets of the VM leave this host with an address of this host.
+    pub nat: bool,
+    /// Why the node could not make the interface at the last attempt; `None` while the interface
+    /// exists, and before the first attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// What the programs of a VM have reached in the network of the host, in [`VmInfo`].
@@ -392,6 +417,9 @@ pub struct VmInfo {
     /// What the programs of the VM have reached, if `internet` was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub internet: Option<VmInternet>,
+    /// The IP link to the VM, if `ip` was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<VmIp>,
     /// Number of the VMPI device, unique on this system.
     pub vmpi_id: u16,
     /// Arguments to add to a QEMU command line, with which QEMU listens on `qemu_socket`.

@@ -29,6 +29,8 @@ pub enum Reason {
     FlowEnded,
     /// A packet of several segments that cannot be cut.
     Uncuttable,
+    /// The packet is longer than what its flow carries.
+    TooLong,
     /// A peer sent an SDU that is no packet.
     BadSdu,
     /// A peer sent a packet whose source is outside of the prefix that the peer has registered.

@@ -58,6 +58,12 @@ pub enum IpError {
     /// The interface cannot be made or configured.
     #[error(transparent)]
     Interface(#[from] NetdevError),
+    /// The kernel forwards no packets of IPv6.
+    #[error(
+        "nat has a prefix of IPv6, but {0} is 0; write 1 into it, and accept_ra=2 for interfaces \
+         that get their routes by router advertisements"
+    )]
+    Forwarding(&'static str),
     /// Another program removed the interface.
     #[error("the interface {0} was removed")]
     Removed(String),

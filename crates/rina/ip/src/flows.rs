@@ -116,6 +116,13 @@ impl FlowTable {
         Ok(Found::New(id))
     }
 
+    /// Finds the flow for a packet if the flow exists or is requested, and notes its use.
+    pub(crate) fn known(&mut self, key: FlowKey, now: Instant) -> Option<FlowId> {
+        let id = *self.ids.get(&key)?;
+        self.flows.get_mut(&id)?.used_at = now;
+        Some(id)
+    }
+
     /// Whether no further refusal can be remembered.
     fn is_full_of_refusals(&mut self, now: Instant) -> bool {
         if self.refused.len() < self.limits.refused_max {

@@ -1,4 +1,5 @@
-//! ICMP errors that tell the kernel of a destination that no member has. (RFC 792, RFC 4443 §3.1)
+//! ICMP errors for the kernel: no member has the destination of its packet, or the flow there does
+//! not carry a packet of that length. (RFC 792, RFC 1191 §4, RFC 4443 §3.1 and §3.2)
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -14,20 +15,40 @@ use crate::packet::Packet;
 /// error itself, or not the first fragment. (RFC 1122 §3.2.2, RFC 4443 §2.4)
 #[must_use]
 pub(crate) fn unreachable(packet: &Packet, bytes: &[u8]) -> Option<Vec<u8>> {
+    error(packet, bytes, [HOST_UNREACHABLE4, ADDRESS_UNREACHABLE6], 0)
+}
+
+/// Makes the error "fragmentation needed" (IPv4) or "packet too big" (IPv6) about a packet that the
+/// kernel sent to a place which carries packets of at most `mtu` bytes. `None` as for
+/// [`unreachable`].
+#[must_use]
+pub(crate) fn too_big(packet: &Packet, bytes: &[u8], mtu: usize) -> Option<Vec<u8>> {
+    let mtu = mtu.min(u16::MAX.into()) as u32;
+    error(packet, bytes, [FRAGMENTATION_NEEDED4, TOO_BIG6], mtu)
+}
+
+/// Makes an error with the type and code of IPv4 or of IPv6. `rest` is the second word of the
+/// error's header.
+fn error(packet: &Packet, bytes: &[u8], kinds: [(u8, u8); 2], rest: u32) -> Option<Vec<u8>> {
     match (packet.source, packet.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let may_be_answered = may_be_answered4(bytes);
-            may_be_answered.then(|| error4(destination.octets(), source.octets(), bytes))
+            let ends = (destination.octets(), source.octets());
+            may_be_answered4(bytes).then(|| error4(ends, kinds[0], rest, bytes))
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let may_be_answered = may_be_answered6(bytes);
-            may_be_answered.then(|| error6(destination.octets(), source.octets(), bytes))
+            let ends = (destination.octets(), source.octets());
+            may_be_answered6(bytes).then(|| error6(ends, kinds[1], rest, bytes))
         }
         _ => None,
     }
 }
 
-fn error4(source: [u8; 4], destination: [u8; 4], about: &[u8]) -> Vec<u8> {
+fn error4(
+    (source, destination): ([u8; 4], [u8; 4]),
+    kind: (u8, u8),
+    rest: u32,
+    about: &[u8],
+) -> Vec<u8> {
     let quoted = &about[..about.len().min(LONGEST4 - V4_BYTES - ICMP_BYTES)];
     let mut error = vec![0; V4_BYTES + ICMP_BYTES];
     let total = (error.len() + quoted.len()) as u16;
@@ -38,14 +59,20 @@ fn error4(source: [u8; 4], destination: [u8; 4], about: &[u8]) -> Vec<u8> {
     error[16..20].copy_from_slice(&destination);
     let sum = checksum(&error[..V4_BYTES], 0);
     error[10..12].copy_from_slice(&sum.to_be_bytes());
-    (error[20], error[21]) = HOST_UNREACHABLE4;
+    (error[20], error[21]) = kind;
+    error[24..28].copy_from_slice(&rest.to_be_bytes());
     error.extend(quoted);
     let sum = checksum(&error[V4_BYTES..], 0);
     error[22..24].copy_from_slice(&sum.to_be_bytes());
     error
 }
 
-fn error6(source: [u8; 16], destination: [u8; 16], about: &[u8]) -> Vec<u8> {
+fn error6(
+    (source, destination): ([u8; 16], [u8; 16]),
+    kind: (u8, u8),
+    rest: u32,
+    about: &[u8],
+) -> Vec<u8> {
     let quoted = &about[..about.len().min(LONGEST6 - V6_BYTES - ICMP_BYTES)];
     let mut error = vec![0; V6_BYTES + ICMP_BYTES];
     let length = ICMP_BYTES + quoted.len();
@@ -54,7 +81,8 @@ fn error6(source: [u8; 16], destination: [u8; 16], about: &[u8]) -> Vec<u8> {
     (error[6], error[7]) = (PROTOCOL_ICMP6, HOP_LIMIT);
     error[8..24].copy_from_slice(&source);
     error[24..40].copy_from_slice(&destination);
-    (error[40], error[41]) = ADDRESS_UNREACHABLE6;
+    (error[40], error[41]) = kind;
+    error[44..48].copy_from_slice(&rest.to_be_bytes());
     error.extend(quoted);
     let mut addresses = [0; 32];
     addresses.copy_from_slice(&error[8..40]);
@@ -114,6 +142,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOST_UNREACHABLE4: (u8, u8) = (3, 1);
 /// Type and code.
 const ADDRESS_UNREACHABLE6: (u8, u8) = (1, 3);
+/// Type and code.
+const FRAGMENTATION_NEEDED4: (u8, u8) = (3, 4);
+/// Type and code.
+const TOO_BIG6: (u8, u8) = (2, 0);
 /// ICMPv4 types of messages that are no errors: echo and timestamp, requests and replies.
 const QUERIES4: [u8; 4] = [0, 8, 13, 14];
 const REDIRECT6: u8 = 137;
@@ -170,6 +202,19 @@ mod tests {
         let addresses = error[8..40].try_into().unwrap();
         let start = pseudo_sum6(addresses, error.len() - 40, PROTOCOL_ICMP6);
         assert_eq!(checksum(&error[40..], start), 0);
+    }
+
+    #[test]
+    fn error_about_a_long_packet_has_the_length_that_would_pass() {
+        let packet = packet4(6, 0);
+        let error = too_big(&Packet::read(&packet).unwrap(), &packet, 800).unwrap();
+        assert_eq!(error[20..22], [3, 4]);
+        assert_eq!(error[24..28], 800_u32.to_be_bytes());
+        assert_eq!(checksum(&error[20..], 0), 0);
+        let packet = packet6(17, 0);
+        let error = too_big(&Packet::read(&packet).unwrap(), &packet, 1300).unwrap();
+        assert_eq!(error[40..42], [2, 0]);
+        assert_eq!(error[44..48], 1300_u32.to_be_bytes());
     }
 
     #[test]

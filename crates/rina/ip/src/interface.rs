@@ -1,20 +1,29 @@
 //! The TUN interface of a member: made in its network namespace, with its addresses and routes. The
 //! kernel removes all of them when the process ends, however it ends.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use carina_netdev::{InterfaceAddresses, Tap, TapLayer, TapOffload, bring_up};
+use carina_netdev::{InterfaceAddresses, Masquerade, Tap, TapLayer, TapOffload, bring_up};
 use carina_sys::NetworkNamespace;
 
 use crate::error::IpError;
 use crate::prefix::IpPrefix;
 use crate::settings::IpSettings;
 
+/// The interface, and the translation of addresses behind it if the settings ask for one.
+#[derive(Debug)]
+pub(crate) struct TunInterface {
+    pub tap: Tap,
+    pub _masquerade: Option<Masquerade>,
+}
+
 /// Makes the interface of the settings with an MTU of `mtu` bytes.
 ///
 /// # Errors
-/// The namespace cannot be entered, or the kernel refuses the interface, an address or a route.
-pub(crate) fn open(settings: &IpSettings, mtu: usize) -> Result<Tap, IpError> {
+/// The namespace cannot be entered, or the kernel refuses the interface, an address, a route, the
+/// translation of addresses or forwarding.
+pub(crate) fn open(settings: &IpSettings, mtu: usize) -> Result<TunInterface, IpError> {
     let Some(netns) = &settings.netns else {
         return open_here(settings, mtu);
     };
@@ -29,7 +38,7 @@ pub(crate) fn open(settings: &IpSettings, mtu: usize) -> Result<Tap, IpError> {
         .map_err(failed)?
 }
 
-fn open_here(settings: &IpSettings, mtu: usize) -> Result<Tap, IpError> {
+fn open_here(settings: &IpSettings, mtu: usize) -> Result<TunInterface, IpError> {
     let offload = TapOffload {
         checksum: true,
         segmentation: true,
@@ -44,7 +53,37 @@ fn open_here(settings: &IpSettings, mtu: usize) -> Result<Tap, IpError> {
     for route in settings.route.iter().filter(|it| !links.contains(it)) {
         addresses.add_route(route.address(), route.bits())?;
     }
-    Ok(tap)
+    Ok(TunInterface {
+        tap,
+        _masquerade: masquerade(settings)?,
+    })
+}
+
+/// Translates the addresses of the settings' `nat`, and has the kernel forward their packets.
+fn masquerade(settings: &IpSettings) -> Result<Option<Masquerade>, IpError> {
+    if settings.nat.is_empty() {
+        return Ok(None);
+    }
+    for (version, file) in [(4, FORWARDING_V4), (6, FORWARDING_V6)] {
+        let is_wanted = settings
+            .nat
+            .iter()
+            .any(|prefix| matches!(prefix, IpPrefix::V4(_)) == (version == 4));
+        let forwards = || fs::read_to_string(file).is_ok_and(|text| text.trim() != "0");
+        if !is_wanted || forwards() {
+            continue;
+        }
+        if version == 6 {
+            // Forwarding makes the kernel ignore router advertisements, and with them the default
+            // route of many hosts.
+            return Err(IpError::Forwarding(FORWARDING_V6));
+        }
+        fs::write(file, "1").map_err(IpError::system("turning on net.ipv4.ip_forward"))?;
+        tracing::info!(target: "carina::ip", "{}: net.ipv4.ip_forward is now 1", settings.tun);
+    }
+    let prefixes = settings.nat.iter().map(|it| (it.address(), it.bits()));
+    let prefixes: Vec<_> = prefixes.collect();
+    Ok(Some(Masquerade::start(&settings.tun, &prefixes)?))
 }
 
 /// The file of a namespace that is given by its name or by its path.
@@ -54,3 +93,5 @@ fn namespace_path(netns: &Path) -> PathBuf {
 
 /// Directory of the named network namespaces. A path that begins with `/` replaces it.
 const NETNS: &str = "/run/netns";
+const FORWARDING_V4: &str = "/proc/sys/net/ipv4/ip_forward";
+const FORWARDING_V6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";

@@ -33,6 +33,7 @@ pub mod router;
 pub mod sdu;
 mod settings;
 mod status;
+mod vm_link;
 
 pub use class::Class;
 pub use counters::Counters;
@@ -42,3 +43,4 @@ pub use members::Members;
 pub use prefix::{Address, IpPrefix, PrefixTable};
 pub use settings::{IDLE_MS, IpSettings};
 pub use status::{FlowStatus, Status, read_all, status_directory};
+pub use vm_link::VmLink;

@@ -7,23 +7,25 @@ use std::time::{Duration, Instant};
 use carina_api::control::Client;
 use carina_api::paths::RunDir;
 use carina_client::{FlowRequest, Node, Registration};
-use carina_netdev::{Tap, TapResult};
+use carina_netdev::TapResult;
 use carina_sys::{Epoll, Interest, Ready};
 
 use crate::counters::{Counters, Reason};
 use crate::directory::{self, Carried, Directory};
 use crate::error::IpError;
 use crate::icmp::ErrorLimit;
-use crate::interface;
+use crate::interface::{self, TunInterface};
 use crate::prefix::IpPrefix;
 use crate::router::{FlowId, Router};
 use crate::settings::IpSettings;
 use crate::status::{FlowStatus, Status, StatusSocket};
 
+mod direct;
 mod incoming;
 mod outgoing;
 mod slots;
 
+use direct::Bulk;
 use incoming::Incoming;
 use outgoing::Outgoing;
 use slots::Slots;
@@ -36,7 +38,7 @@ pub struct Member {
     carried: Carried,
     node: Node,
     epoll: Epoll,
-    tap: Tap,
+    interface: TunInterface,
     router: Router,
     own: Vec<IpPrefix>,
     members: BTreeSet<IpPrefix>,
@@ -50,6 +52,8 @@ pub struct Member {
     early: Vec<EarlyRequest>,
     /// Incoming flows with SDUs that were not read in their turn.
     unread: BTreeSet<u32>,
+    /// The flow of long packets, into whose ring the next packet is read.
+    bulk: Option<Bulk>,
     /// Until when no packet is read from the kernel, because a flow is full.
     pause: Option<Instant>,
     sweep_at: Instant,
@@ -79,7 +83,7 @@ impl Member {
         let carried = directory::carried(&control(), &settings.dif)?;
         let mtu = settings.mtu.unwrap_or(carried.mtu);
         let own = settings.own();
-        let tap = interface::open(&settings, mtu)?;
+        let interface = interface::open(&settings, mtu)?;
         let registrations = own.iter().map(|prefix| {
             let name = prefix.name();
             let registered = node.register(&name, Some(&settings.dif));
@@ -99,7 +103,7 @@ impl Member {
             mtu,
             carried,
             node,
-            tap,
+            interface,
             own,
             members: BTreeSet::new(),
             registrations,
@@ -108,6 +112,7 @@ impl Member {
             last_incoming: 0,
             early: Vec::new(),
             unread: BTreeSet::new(),
+            bulk: None,
             pause: None,
             sweep_at: Instant::now() + idle / 4,
             counters: Counters::default(),
@@ -120,7 +125,7 @@ impl Member {
 
     fn watch_all(&self) -> std::io::Result<()> {
         let epoll = &self.epoll;
-        epoll.add(&self.tap, token(TUN, 0), Interest::Read)?;
+        epoll.add(&self.interface.tap, token(TUN, 0), Interest::Read)?;
         epoll.add(
             self.directory.changed(),
             token(DIRECTORY, 0),
@@ -187,7 +192,7 @@ impl Member {
             STATUS => self.status.answer(|| self.status()),
             REGISTRATION => self.take_requests(item as usize, now)?,
             OUTGOING => self.progress(item, now),
-            SPACE => self.flush(item),
+            SPACE => self.flush(item, now),
             INCOMING => self.receive(item)?,
             _ => {}
         }
@@ -209,7 +214,7 @@ impl Member {
             }
             let idle = Duration::from_millis(self.settings.idle_ms);
             self.sweep_at = now + idle / 4;
-            if !self.tap.is_attached() {
+            if !self.interface.tap.is_attached() {
                 return Err(IpError::Removed(self.settings.tun.clone()));
             }
         }
@@ -221,6 +226,8 @@ impl Member {
             return;
         };
         let others = prefixes.all.into_iter();
+        let settings = &self.settings;
+        let others = others.filter(|it| settings.may_have(*it));
         self.members = others.filter(|it| !self.own.contains(it)).collect();
         let members = self.members.iter().copied();
         self.router.set_members(members, prefixes.is_complete);
@@ -228,9 +235,9 @@ impl Member {
     }
 
     /// Reads a burst of packets from the kernel and sends each.
-    fn read_packets(&mut self, now: Instant) -> Result<(), IpError> {
+    fn read_burst(&mut self, now: Instant) -> Result<(), IpError> {
         let mut slots = std::mem::take(&mut self.slots);
-        let lengths = slots.read(&mut self.tap);
+        let lengths = slots.read(&mut self.interface.tap);
         let mut is_removed = false;
         for (n, result) in lengths.iter().enumerate() {
             match result {
@@ -250,14 +257,16 @@ impl Member {
     /// Stops to read packets from the kernel for a moment, so that a fast sender waits instead of
     /// losing packets.
     fn pause(&mut self, now: Instant) {
-        if self.pause.is_none() && self.epoll.del(&self.tap).is_ok() {
+        if self.pause.is_none() && self.epoll.del(&self.interface.tap).is_ok() {
             self.pause = Some(now + PAUSE_MAX);
         }
     }
 
     fn resume(&mut self) {
         if self.pause.take().is_some() {
-            let added = self.epoll.add(&self.tap, token(TUN, 0), Interest::Read);
+            let added = self
+                .epoll
+                .add(&self.interface.tap, token(TUN, 0), Interest::Read);
             if let Err(error) = added {
                 tracing::error!(target: "carina::ip", "{}: {error}", self.settings.tun);
             }

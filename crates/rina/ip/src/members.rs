@@ -1,7 +1,7 @@
 //! The members that a node's configuration asks for, each in a thread of its own.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub struct Members {
 struct Running {
     settings: IpSettings,
     stop: Arc<EventFd>,
+    /// Why the last attempt failed; `None` while the member runs.
+    error: Arc<Mutex<Option<String>>>,
     thread: JoinHandle<()>,
 }
 
@@ -62,16 +64,28 @@ impl Members {
                 continue;
             }
             let stop = Arc::new(EventFd::new()?);
+            let error = Arc::new(Mutex::new(None));
             let (run, of_thread, own) = (self.run.clone(), Arc::clone(&stop), settings.clone());
+            let noted = Arc::clone(&error);
             let thread = std::thread::Builder::new().name(format!("ip {}", settings.tun));
-            let thread = thread.spawn(move || keep_running(&run, &own, &of_thread))?;
+            let thread = thread.spawn(move || keep_running(&run, &own, &of_thread, &noted))?;
             self.running.push(Running {
                 settings: settings.clone(),
                 stop,
+                error,
                 thread,
             });
         }
         Ok(())
+    }
+
+    /// Returns why the last attempt to start the member of an interface failed. `None` while the
+    /// member runs, and before the first attempt ends.
+    #[must_use]
+    pub fn error_of(&self, tun: &str) -> Option<String> {
+        let member = self.running.iter().find(|it| it.settings.tun == tun)?;
+        let error = member.error.lock();
+        error.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -90,18 +104,28 @@ impl Drop for Members {
 }
 
 /// Runs a member until `stop` is signalled.
-fn keep_running(run: &RunDir, settings: &IpSettings, stop: &EventFd) {
+fn keep_running(
+    run: &RunDir,
+    settings: &IpSettings,
+    stop: &EventFd,
+    error: &Mutex<Option<String>>,
+) {
+    let note = |text: Option<String>| {
+        *error.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    };
     let mut logged = String::new();
     loop {
         let ended = start(run, settings).and_then(|mut member| {
             tracing::info!(target: "carina::ip", "{} is up in DIF {}", settings.tun, settings.dif);
             logged.clear();
+            note(None);
             member.run(stop)
         });
         let Err(error) = ended else {
             return;
         };
         let line = error.to_string();
+        note(Some(line.clone()));
         if line != logged {
             let (tun, again) = (&settings.tun, RETRY.as_secs());
             tracing::warn!(target: "carina::ip", "{tun}: {line}; tried again every {again} s");

@@ -19,18 +19,24 @@ impl Packet {
     /// Reads the header. `None` if the bytes are not exactly one packet of IPv4 or IPv6.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Packet> {
+        Packet::read_head(bytes, bytes.len())
+    }
+
+    /// Reads the header of a packet of `length` bytes, of which `bytes` are the first.
+    #[must_use]
+    pub fn read_head(bytes: &[u8], length: usize) -> Option<Packet> {
         match bytes.first()? >> 4 {
-            4 => Packet::read_v4(bytes),
-            6 => Packet::read_v6(bytes),
+            4 => Packet::read_v4(bytes, length),
+            6 => Packet::read_v6(bytes, length),
             _ => None,
         }
     }
 
-    fn read_v4(bytes: &[u8]) -> Option<Packet> {
+    fn read_v4(bytes: &[u8], length: usize) -> Option<Packet> {
         let header = bytes.first_chunk::<V4_BYTES>()?;
         let header_bytes = usize::from(header[0] & 0xf) * 4;
         let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        if header_bytes < V4_BYTES || header_bytes > total || total != bytes.len() {
+        if header_bytes < V4_BYTES || header_bytes > total || total != length {
             return None;
         }
         let address = |at: usize| {
@@ -43,10 +49,10 @@ impl Packet {
         })
     }
 
-    fn read_v6(bytes: &[u8]) -> Option<Packet> {
+    fn read_v6(bytes: &[u8], length: usize) -> Option<Packet> {
         let header = bytes.first_chunk::<V6_BYTES>()?;
         let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
-        if V6_BYTES + payload != bytes.len() {
+        if V6_BYTES + payload != length {
             return None;
         }
         let address = |at: usize| {
@@ -108,6 +114,14 @@ pub fn clamp_mss(packet: &mut [u8], mtu: usize, lacks_checksum: bool) -> bool {
         tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
     }
     true
+}
+
+/// Whether a packet, of which `head` are the first bytes, may have a *maximum segment size* that
+/// [`clamp_mss`] lowers: it is a TCP SYN.
+#[must_use]
+pub fn is_tcp_syn(head: &[u8]) -> bool {
+    let flags = tcp_of(head).and_then(|(transport, _)| head.get(transport + 13));
+    flags.is_some_and(|flags| flags & TCP_SYN != 0)
 }
 
 /// The offset of the TCP header of an unfragmented packet, and the length of an IP header without

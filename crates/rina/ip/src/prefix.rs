@@ -62,6 +62,12 @@ impl IpPrefix {
         }
     }
 
+    /// Whether all addresses of another prefix are in this one.
+    #[must_use]
+    pub fn covers(self, other: IpPrefix) -> bool {
+        self.bits() <= other.bits() && self.contains(other.address())
+    }
+
     /// The lowest address of the prefix.
     #[must_use]
     pub fn address(self) -> IpAddr {

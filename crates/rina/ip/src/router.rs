@@ -77,6 +77,17 @@ impl Router {
         }
     }
 
+    /// Returns the flow over which a packet of the kernel travels, if it exists or is requested and
+    /// the destination is that of a known member.
+    pub fn known_flow(&mut self, packet: &Packet, now: Instant) -> Option<FlowId> {
+        let key = FlowKey {
+            local: self.own.find(packet.source)?,
+            remote: self.members.find(packet.destination)?,
+            class: Class::of_dscp(packet.dscp),
+        };
+        self.flows.known(key, now).filter(|_| !packet.is_to_many())
+    }
+
     fn flow_for(&mut self, packet: &Packet, now: Instant) -> Result<Found, Reason> {
         if packet.is_to_many() {
             return Err(Reason::ToMany);

@@ -18,20 +18,26 @@ pub struct Sdu<'a> {
 /// Reads an SDU. `None` if it has neither form, or if the header does not suit the packet.
 #[must_use]
 pub fn read(sdu: &[u8]) -> Option<Sdu<'_>> {
-    if sdu.first()? >> 4 != 0 {
-        let header = VnetHeader::default();
-        return Some(Sdu {
-            packet: sdu,
-            header,
-        });
+    let (header, from) = read_head(sdu, sdu.len())?;
+    let packet = &sdu[from..];
+    Some(Sdu { packet, header })
+}
+
+/// Reads the beginning of an SDU of `length` bytes. Returns the work that the sender has left, and
+/// the offset of the packet. `None` as for [`read`].
+#[must_use]
+pub fn read_head(head: &[u8], length: usize) -> Option<(VnetHeader, usize)> {
+    if head.first()? >> 4 != 0 {
+        return Some((VnetHeader::default(), 0));
     }
-    let (header, packet) = sdu.split_first_chunk::<VNET_HEADER_BYTES>()?;
+    let (header, packet) = head.split_first_chunk::<VNET_HEADER_BYTES>()?;
+    let packet_bytes = length.checked_sub(VNET_HEADER_BYTES)?;
     // The receiver's kernel verifies checksums that a peer claims to have verified.
     let header = VnetHeader {
         is_checksum_valid: false,
         ..VnetHeader::read(&swapped(*header))?
     };
-    let fits = |at: usize| at <= packet.len();
+    let fits = |at: usize| at <= packet_bytes;
     let sum_fits = header.checksum.is_none_or(|(start, offset)| {
         fits(usize::from(start) + usize::from(offset) + CHECKSUM_BYTES)
     });
@@ -45,7 +51,7 @@ pub fn read(sdu: &[u8]) -> Option<Sdu<'_>> {
         // A receiver cuts only packets whose checksum it computes as well.
         is_right && size > 0 && fits(usize::from(headers)) && header.checksum.is_some()
     });
-    (sum_fits && cut_fits).then_some(Sdu { packet, header })
+    (sum_fits && cut_fits).then_some((header, VNET_HEADER_BYTES))
 }
 
 /// The bytes in front of a packet in its SDU; `None` if the packet is the whole SDU.

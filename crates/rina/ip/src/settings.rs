@@ -36,6 +36,13 @@ pub struct IpSettings {
     /// Time without packets after which a flow is deallocated, in milliseconds.
     #[serde(default = "idle_ms")]
     pub idle_ms: u64,
+    /// Prefixes whose packets get an address of this system when they leave it over another
+    /// interface: source NAT by the kernel. IPv4 forwarding is turned on for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nat: Vec<IpPrefix>,
+    /// The prefixes that other members may have: these and prefixes within them. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<IpPrefix>,
 }
 
 impl IpSettings {
@@ -51,7 +58,15 @@ impl IpSettings {
             netns: None,
             mtu: None,
             idle_ms: IDLE_MS,
+            nat: Vec::new(),
+            peers: Vec::new(),
         }
+    }
+
+    /// Whether another member may have this prefix.
+    pub(crate) fn may_have(&self, prefix: IpPrefix) -> bool {
+        let is_within = |all: &IpPrefix| all.covers(prefix);
+        self.peers.is_empty() || self.peers.iter().any(is_within)
     }
 
     /// Checks the settings that can be checked without a node.

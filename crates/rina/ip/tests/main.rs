@@ -5,7 +5,9 @@
     reason = "a test may panic and is read by its name"
 )]
 
+mod headers;
 mod hostile;
+mod mesh;
 mod moves;
 #[path = "../../../io/netdev/tests/room/mod.rs"]
 mod room;

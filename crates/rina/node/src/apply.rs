@@ -60,10 +60,8 @@ impl Core {
         }
         self.configured_services = services;
         self.serve_wanted();
-        if let Err(error) = self.ip_members.set(&ips) {
-            let what = format!("not every [[ip]] is up: {error}");
-            self.journal.note(EventKind::Notice, "configuration", what);
-        }
+        self.configured_ips = ips;
+        self.run_wanted_ip();
         let applied = steps.applied;
         let what = format!(
             "{} created, {} extended, {} retracted, {} destroyed",
@@ -95,6 +93,21 @@ impl Core {
         }
         if let Some(services) = &self.services {
             services.set(wanted);
+        }
+    }
+}
+
+impl Core {
+    /// Has the members of `[[ip]]` and the IP links of VMs run, and no others.
+    pub(crate) fn run_wanted_ip(&mut self) {
+        let vms = self.ipcps.values().filter_map(|ipcp| {
+            let vm = ipcp.vm.as_ref()?;
+            Some(vm.ip.as_ref()?.of_host(ipcp.name.as_str()))
+        });
+        let wanted: Vec<_> = self.configured_ips.iter().cloned().chain(vms).collect();
+        if let Err(error) = self.ip_members.set(&wanted) {
+            let what = format!("not every IP interface is up: {error}");
+            self.journal.note(EventKind::Notice, "configuration", what);
         }
     }
 }

@@ -19,7 +19,7 @@ use toml::Spanned;
 use crate::ipcp_kinds;
 use crate::member_spec::{MemberSpec, MemberSpecError};
 use crate::rules::Rule;
-use crate::vm_port::{check_socket, default_dif, internet_of, region_bytes};
+use crate::vm_port::{check_socket, default_dif, internet_of, ip_of, region_bytes};
 
 mod origin;
 mod rings;
@@ -279,6 +279,7 @@ impl Config {
             if let Some(dif) = new.dif.clone().or_else(|| default_dif(&new.name)) {
                 let door = internet_of(new, &dif);
                 door.map_err(|error| (at, format!("VM {}: internet: {error}", new.name)))?;
+                ip_of(new, &dif).map_err(|error| (at, format!("VM {}: {error}", new.name)))?;
             }
         }
         self.check_services()?;

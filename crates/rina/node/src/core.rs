@@ -16,7 +16,7 @@ use std::time::Instant;
 use carina_api::{DifName, IpcpId, PortId};
 use carina_dataplane::{DataPlane, Workers};
 use carina_gateway::{Services, Setting};
-use carina_ip::Members;
+use carina_ip::{IpSettings, Members};
 use carina_sys::{Epoll, EventFd, Interest, SocketWatch};
 
 use crate::config::{Limits, Placement};
@@ -65,6 +65,8 @@ pub(crate) struct Core {
     /// The thread that serves these and the doors of VMs; `None` until there is one of them.
     pub services: Option<Services>,
     /// The interfaces that `[[ip]]` asks for.
+    pub configured_ips: Vec<IpSettings>,
+    /// The threads of these and of the IP links of VMs.
     pub ip_members: Members,
     pub next_socket_poll: Instant,
     /// Before this time the node makes no early check for the end of socket flows.

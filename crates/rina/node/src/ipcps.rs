@@ -92,9 +92,9 @@ pub enum IpcpError {
     #[error("this system is in no DIF {dif}; it is in: {}", list(known))]
     UnknownDif { dif: DifName, known: Vec<DifName> },
     #[error(
-        "{other} would share DIF {dif} with VM {vm}, and reach what the rules of `internet` allow \
-         {vm} alone; give each a DIF of its own (a VM's is hv.NAME by default), or {vm} no \
-         `internet`"
+        "{other} would share DIF {dif} with VM {vm}, and reach what `internet` or `ip` allows {vm} \
+         alone; give each a DIF of its own (a VM's is hv.NAME by default), or {vm} no `internet` \
+         and no `ip`"
     )]
     SharedDoor {
         vm: String,

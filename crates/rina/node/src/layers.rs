@@ -14,7 +14,7 @@ pub(crate) struct Layer {
     pub dif: DifName,
     /// Names of the N-1 DIFs of a member of a normal DIF; `None` for a shim.
     pub over: Option<Vec<DifName>>,
-    /// Whether the IPCP leads to a VM with a door to the network of this host (`internet`).
+    /// Whether the IPCP leads to a VM with a door to the network of this host (`internet`, `ip`).
     pub has_door: bool,
 }
 
@@ -32,7 +32,7 @@ impl Layer {
     /// The layer of a VM port in this DIF.
     pub(crate) fn of_vm(create: &VmCreate, dif: DifName) -> Layer {
         Layer {
-            has_door: !create.internet.is_empty(),
+            has_door: !create.internet.is_empty() || !create.ip.is_empty(),
             ..Layer::of_shim(&create.name, dif)
         }
     }

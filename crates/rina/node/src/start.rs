@@ -287,6 +287,7 @@ impl CoreParts {
             socket_watch: SocketWatch::new().map_err(io_error("epoll"))?,
             last_watched: 0,
             configured_services: Vec::new(),
+            configured_ips: Vec::new(),
             services: None,
             ip_members: Members::new(dir),
             next_socket_poll: self.start,

@@ -4,10 +4,11 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use carina_api::control::{VmCreate, VmInternet, VmpiKind};
+use carina_api::control::{VmCreate, VmInternet, VmIp, VmpiKind};
 use carina_api::qemu::vmpi_args;
 use carina_api::{AppName, DifName, LocalName};
 use carina_gateway::Internet;
+use carina_ip::{Address, VmLink};
 use carina_vmpi::ll::{HostPort, ivshmem, virtqueue};
 use thiserror::Error;
 
@@ -17,6 +18,8 @@ pub(crate) struct VmPort {
     pub create: VmCreate,
     /// The door to the network of this host, if the VM has one.
     pub internet: Option<Internet>,
+    /// The IP link to the VM, if the VM has addresses.
+    pub ip: Option<VmLink>,
     /// Process id of the VM's QEMU at the last poll; `None` if it did not run.
     pub qemu: Option<i32>,
 }
@@ -31,6 +34,7 @@ impl VmPort {
             && vmpi(&self.create) == vmpi(wanted)
             && self.create.socket == wanted.socket
             && self.create.internet == wanted.internet
+            && (&self.create.ip, self.create.nat) == (&wanted.ip, wanted.nat)
             && dif(&self.create) == dif(wanted)
             && region(&self.create) == region(wanted)
     }
@@ -48,6 +52,37 @@ pub(crate) fn internet_of(create: &VmCreate, dif: &DifName) -> Result<Option<Int
     let name = name.map_err(|error| error.to_string())?;
     let door = Internet::new(name, Some(dif.clone()), &create.internet);
     door.map(Some).map_err(|error| error.to_string())
+}
+
+/// The IP link to a VM; `None` for a VM without addresses.
+///
+/// # Errors
+/// An address is wrong, or `nat` is set for a VM without addresses.
+pub(crate) fn ip_of(create: &VmCreate, dif: &DifName) -> Result<Option<VmLink>, String> {
+    if create.ip.is_empty() {
+        let wrong = "nat is set, but ip is not: give the VM an address, such as 10.9.1.2/24";
+        return if create.nat {
+            Err(wrong.to_owned())
+        } else {
+            Ok(None)
+        };
+    }
+    let addresses = create.ip.iter().map(|text| text.parse::<Address>());
+    let addresses = addresses.collect::<Result<Vec<_>, _>>();
+    let link = addresses.and_then(|all| VmLink::new(dif.clone(), all, create.nat));
+    link.map(Some).map_err(|error| error.to_string())
+}
+
+/// The IP link to a VM, for `control.sock`. `error`: why its interface does not exist.
+pub(crate) fn ip_info(create: &VmCreate, link: &VmLink, error: Option<String>) -> VmIp {
+    let host = link.host_addresses().into_iter();
+    VmIp {
+        addresses: create.ip.clone(),
+        host: host.map(|address| address.to_string()).collect(),
+        tun: link.of_host(create.name.as_str()).tun,
+        nat: create.nat,
+        error,
+    }
 }
 
 /// What passed through the door of a VM, for `control.sock`.

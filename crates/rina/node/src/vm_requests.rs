@@ -12,8 +12,8 @@ use crate::ipcp_handlers::NewIpcp;
 use crate::ipcp_kinds::open_device;
 use crate::layers::{Layer, check_doors, layers};
 use crate::vm_port::{
-    VmPort, check_socket, default_dif, internet_info, internet_of, open_port, qemu_args,
-    region_bytes,
+    VmPort, check_socket, default_dif, internet_info, internet_of, ip_info, ip_of, open_port,
+    qemu_args, region_bytes,
 };
 
 impl Core {
@@ -41,6 +41,7 @@ impl Core {
         let vm_dir = self.run_dir_lock.dir().vm_dir();
         let internet = internet_of(&create, &dif);
         let internet = internet.map_err(|error| bad(format!("VM {name}: internet: {error}")))?;
+        let ip = ip_of(&create, &dif).map_err(|error| bad(format!("VM {name}: {error}")))?;
         let port = open_port(&vm_dir, &create, bytes).map_err(failed)?;
         let device = port.device().map_err(failed)?;
         let opened = open_device(&name, &self.name, device);
@@ -67,10 +68,12 @@ impl Core {
                 port,
                 create,
                 internet,
+                ip,
                 qemu: None,
             });
         }
         self.serve_wanted();
+        self.run_wanted_ip();
         Ok(id)
     }
 
@@ -110,6 +113,7 @@ impl Core {
             vm.port.destroy();
         }
         self.serve_wanted();
+        self.run_wanted_ip();
     }
 
     /// Handles activity on the sockets of a VM.
@@ -181,6 +185,10 @@ impl Core {
                 .internet
                 .as_ref()
                 .map(|door| internet_info(&vm.create, door)),
+            ip: vm.ip.as_ref().map(|link| {
+                let tun = link.of_host(ipcp.name.as_str()).tun;
+                ip_info(&vm.create, link, self.ip_members.error_of(&tun))
+            }),
             vmpi_id: ipcp.vmpi_id.unwrap_or_default(),
             qemu_args: qemu_args(vm),
         })

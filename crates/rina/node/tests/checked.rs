@@ -219,7 +219,7 @@ fn what_a_start_would_refuse_is_refused_before() {
             "[[vm]]\nname = \"v\"\ndif = \"d\"\ninternet = [\"a:80\"]\n\
              [[vm]]\nname = \"w\"\ndif = \"d\"\n"
                 .to_owned(),
-            "line 5: w would share DIF d with VM v, and reach what the rules of `internet` allow v",
+            "line 5: w would share DIF d with VM v, and reach what `internet` or `ip` allows v",
         ),
         (
             format!(

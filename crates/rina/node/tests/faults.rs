@@ -189,6 +189,8 @@ fn vm_whose_qemu_is_gone_leaves_nothing_after_a_restart() {
         vmpi: None,
         socket: None,
         internet: Vec::new(),
+        ip: Vec::new(),
+        nat: false,
     };
     house.control().create_vm(&create).unwrap();
     let error = house.control().destroy_ipcp("vm1").unwrap_err().to_string();
@@ -212,6 +214,8 @@ fn door_of_a_vm_is_not_shared_with_another() {
             vmpi: None,
             socket: None,
             internet: internet.iter().map(ToString::to_string).collect(),
+            ip: Vec::new(),
+            nat: false,
         };
         control
             .create_vm(&create)

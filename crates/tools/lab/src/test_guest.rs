@@ -59,6 +59,8 @@ impl TestGuest {
                 vmpi: Some(kind),
                 socket: None,
                 internet: Vec::new(),
+                ip: Vec::new(),
+                nat: false,
             });
             let port = port.attempt("making the VM's port")?;
             machine = machine.vmpi(kind, &port.qemu_socket);

@@ -56,6 +56,14 @@ pub(crate) struct UpArgs {
     /// Route this prefix to the interface too, like the prefixes of the addresses; may be repeated
     #[arg(long, value_name = "PREFIX")]
     route: Vec<IpPrefix>,
+    /// Give packets from this prefix the address of the interface over which they leave this
+    /// system (NAT, by nftables), and turn on net.ipv4.ip_forward; may be repeated
+    #[arg(long, value_name = "PREFIX")]
+    nat: Vec<IpPrefix>,
+    /// Accept only members whose prefixes are within this one; may be repeated [default: all
+    /// members of the DIF]
+    #[arg(long, value_name = "PREFIX")]
+    peer: Vec<IpPrefix>,
     /// Network namespace of the interface: a name or a path [default: that of this command]
     #[arg(long, value_name = "NAME")]
     netns: Option<PathBuf>,
@@ -93,6 +101,8 @@ fn up(shared: &Shared, args: UpArgs) -> Outcome {
         netns: args.netns,
         mtu: args.mtu,
         idle_ms: args.idle / 1_000_000,
+        nat: args.nat,
+        peers: args.peer,
     };
     settings.check().map_err(usage)?;
     let stop = carina_sys::StopSignal::new().attempt(TAKING_SIGNALS)?;

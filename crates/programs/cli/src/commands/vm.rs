@@ -3,6 +3,7 @@
 mod boot;
 mod boot_attempt;
 mod cards;
+mod ip_link;
 mod own_guest;
 
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ pub(crate) enum VmCommand {
     #[command(
         after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi \
           virtqueue\n  carina vm run a --ssh \
-          --program /usr/bin/curl --internet www.example.com:80\n  carina vm run a --command \
+          --program /usr/bin/curl --internet www.example.com:80\n  carina vm run a --ip \
+          10.9.1.2/24 --nat\n  carina vm run a --command \
           \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk debian.qcow2 --memory 2048 \
           --qemu-args \"-vga std\"\n\nThe VM keeps running when the command ends; `carina vm stop` \
           ends the VM. SIGINT and SIGTERM before the\nVM runs remove the VM and its new port (exit \
@@ -188,6 +190,21 @@ pub(crate) struct RunArgs {
     /// address.
     #[arg(long, value_name = "RULE")]
     internet: Vec<Destinations>,
+    /// Give the VM this IP address, such as 10.9.1.2/24, with a default route through this host;
+    /// may be repeated
+    ///
+    /// The node makes an interface ip-NAME on this host, which has the first free address of the
+    /// prefix. The node needs root or CAP_NET_ADMIN. In a guest from --disk, run `carina ip up`.
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    ip: Vec<carina_ip::Address>,
+    /// Give packets of the VM the address of this host when they leave the host (by nftables), and
+    /// turn on net.ipv4.ip_forward [default: other systems need a route to the VM]
+    #[arg(long, requires = "ip")]
+    nat: bool,
+    /// Name server that the VM asks; may be repeated [default: those in /etc/resolv.conf of this
+    /// host which the VM can reach]
+    #[arg(long, value_name = "ADDRESS", requires = "ip")]
+    dns: Vec<std::net::IpAddr>,
     /// Connect this terminal to the VM's console as soon as QEMU runs, without waiting for the boot
     #[arg(long)]
     console: bool,
@@ -234,15 +251,46 @@ pub(crate) fn run(shared: &Shared, command: VmCommand) -> Outcome {
     }
 }
 
+/// What a VM may reach through its host, as the port of the VM has it.
+#[derive(Debug, Default)]
+struct Doors {
+    /// Rules of `--internet`.
+    internet: Vec<String>,
+    /// Addresses of `--ip`.
+    ip: Vec<String>,
+    /// Whether `--nat` is given.
+    nat: bool,
+}
+
+impl Doors {
+    fn of(args: &RunArgs) -> Doors {
+        Doors {
+            internet: args.internet.iter().map(ToString::to_string).collect(),
+            ip: args.ip.iter().map(ToString::to_string).collect(),
+            nat: args.nat,
+        }
+    }
+}
+
+/// Whether the port has exactly this IP link.
+fn has_link(info: &VmInfo, ip: &[String], nat: bool) -> bool {
+    let link = info.ip.as_ref();
+    link.is_some_and(|link| link.addresses == ip && link.nat == nat)
+}
+
 /// Returns the port of a VM, and whether it was created now.
 fn port_of(
     node: &Client,
     name: &LocalName,
     socket: Option<PathBuf>,
     port: PortArgs,
-    internet: &[Destinations],
+    doors: Doors,
 ) -> Result<(VmInfo, bool), Failure> {
-    let rules: Vec<String> = internet.iter().map(ToString::to_string).collect();
+    let Doors {
+        internet: rules,
+        ip,
+        nat,
+    } = doors;
     let queues = socket.is_some().then_some(VmpiKind::Virtqueue);
     let vmpi = port.vmpi.map(VmpiKind::from).or(queues);
     match node.vm(name.as_str()) {
@@ -250,6 +298,10 @@ fn port_of(
             "VM {name} has a port already, with VMPI over {:?}; carina vm stop {name} removes \
              the port",
             info.vmpi
+        ))),
+        Ok(info) if !ip.is_empty() && !has_link(&info, &ip, nat) => Err(failed(format!(
+            "VM {name} has a port already, with other values of --ip and --nat; carina vm stop \
+             {name} removes the port"
         ))),
         Ok(info) => match &info.internet {
             _ if rules.is_empty() => Ok((info, false)),
@@ -267,6 +319,8 @@ fn port_of(
                 vmpi,
                 socket,
                 internet: rules,
+                ip,
+                nat,
             };
             let created = node.create_vm(&create);
             let info = created.attempt(format!("making a port for VM {name}"))?;
@@ -352,7 +406,8 @@ fn args(
         )?),
         None => None,
     };
-    let (info, _) = port_of(&shared.control(), &name, socket.clone(), port, &[])?;
+    let doors = Doors::default();
+    let (info, _) = port_of(&shared.control(), &name, socket.clone(), port, doors)?;
     if let Some(socket) = socket {
         if info.listen_socket.as_ref() != Some(&socket) {
             return Err(failed(format!(

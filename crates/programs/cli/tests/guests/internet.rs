@@ -69,7 +69,7 @@ impl Drop for Internet {
 }
 
 /// Makes a repository of Debian packages with one package, and a repository of git.
-fn fill(site: &Path) {
+pub(crate) fn fill(site: &Path) {
     fs::write(site.join("page"), "hello\n").unwrap();
     let debian = site.join("debian");
     fs::create_dir(&debian).unwrap();
@@ -90,8 +90,9 @@ fn fill(site: &Path) {
 }
 
 /// The files that apt-get needs beside its programs.
-const APT: &str = "mkdir -p /var/lib/apt/lists/partial /var/cache/apt/archives/partial \
-    /var/lib/dpkg /etc/apt/preferences.d /usr/share/dpkg && : >/var/lib/dpkg/status && \
+pub(crate) const APT: &str = "mkdir -p /var/lib/apt/lists/partial /var/cache/apt/archives/partial \
+    /var/lib/dpkg /etc/apt/preferences.d /etc/apt/apt.conf.d /usr/share/dpkg && \
+    : >/var/lib/dpkg/status && \
     echo 'deb [trusted=yes] http://deb.example/debian ./' >/etc/apt/sources.list && \
     echo 'APT::Architecture \"amd64\"; APT::Architectures { \"amd64\"; }; \
     APT::Sandbox::User \"root\";' >/etc/apt/apt.conf.d/10test && \
@@ -99,11 +100,11 @@ const APT: &str = "mkdir -p /var/lib/apt/lists/partial /var/cache/apt/archives/p
     printf '# Version=1.0\\nbase-gnu-linux-<cpu> <cpu>\\n' >/usr/share/dpkg/tupletable && \
     apt-get update";
 
-fn sh(host: &Host, command: &str) -> Output {
+pub(crate) fn sh(host: &Host, command: &str) -> Output {
     host.carina(&["vm", "exec", "a", "sh", "-c", command])
 }
 
-fn succeeds(host: &Host, command: &str) -> String {
+pub(crate) fn succeeds(host: &Host, command: &str) -> String {
     let output = sh(host, command);
     assert!(output.status.success(), "{command}: {}", told(&output));
     String::from_utf8(output.stdout).unwrap()

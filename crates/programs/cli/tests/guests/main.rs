@@ -14,6 +14,7 @@ mod faults;
 mod house;
 mod internet;
 mod interrupted;
+mod ip;
 mod journeys;
 mod nfv_demo;
 mod nic;

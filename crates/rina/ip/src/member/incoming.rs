@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use carina_client::{Error, Flow, FlowRequest};
+use carina_client::{Error, FlowReceiver, FlowRequest, FlowSender};
 use carina_netdev::{TAP_BURST, TapResult, VNET_HEADER_BYTES, VnetHeader};
 use carina_sys::Interest;
 
@@ -18,19 +18,46 @@ use crate::status::FlowStatus;
 /// A flow that another member allocated.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    flow: Flow,
+    pub(super) receiver: FlowReceiver,
+    /// Nothing is sent on the flow, but it ends when both halves are dropped.
+    _sender: FlowSender,
     local: IpPrefix,
-    remote: IpPrefix,
+    pub(super) remote: IpPrefix,
     packets: u64,
     bytes: u64,
 }
 
 /// A packet in a slot that goes to the kernel.
-struct Arrived {
+pub(super) struct Arrived {
     slot: usize,
     header: [u8; VNET_HEADER_BYTES],
     from: usize,
     to: usize,
+}
+
+/// How far [`Member::move_burst`] came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// No SDU is left.
+    All,
+    /// As many packets as a burst has; more may have arrived.
+    Burst,
+    /// The flow has ended.
+    Ended,
+}
+
+/// The outcome of [`Member::pass_direct`] for the next SDU of a flow.
+pub(super) enum Passed {
+    /// The packet was given to the kernel, or dropped.
+    Done,
+    /// The SDU is to be copied.
+    Stays,
+    /// The SDU passes when the packets before it have been written.
+    Later,
+    /// No SDU has arrived.
+    Empty,
+    /// The flow has ended.
+    Ended,
 }
 
 impl Incoming {
@@ -71,6 +98,10 @@ impl Member {
             let reason = "the caller's name must be ip: and a prefix, such as ip:10.9.1.0/24";
             return self.deny(registration, &request, reason);
         };
+        if !self.settings.may_have(remote) {
+            let reason = "the setting `peers` does not allow the prefix of the caller";
+            return self.deny(registration, &request, reason);
+        }
         let of_remote = self.incoming.values().filter(|flow| flow.remote == remote);
         if self.incoming.len() >= INCOMING_MAX || of_remote.count() >= OF_MEMBER_MAX {
             return self.deny(registration, &request, "the member has too many flows");
@@ -123,14 +154,15 @@ impl Member {
 
     fn accept(&mut self, index: usize, request: &FlowRequest, remote: IpPrefix) {
         let accepted = self.registrations[index].accept_request(request);
-        let (Ok(mut flow), Some(local)) = (accepted, IpPrefix::of_name(&request.local)) else {
+        let (Ok(flow), Some(local)) = (accepted, IpPrefix::of_name(&request.local)) else {
             self.counters.flows_denied += 1;
             return;
         };
         // A number is used again only after 4 billion flows.
         self.last_incoming = self.last_incoming.wrapping_add(1);
         let id = self.last_incoming;
-        let watched = flow.poll_fd().is_ok_and(|fd| {
+        let (sender, mut receiver) = flow.split();
+        let watched = receiver.poll_fd().is_ok_and(|fd| {
             let added = self.epoll.add(fd, token(INCOMING, id), Interest::Read);
             added.is_ok()
         });
@@ -138,11 +170,12 @@ impl Member {
             return;
         }
         // What has arrived already is reported by no event.
-        if !matches!(flow.arm(), Ok(true)) {
+        if !matches!(receiver.arm(), Ok(true)) {
             self.unread.insert(id);
         }
         let incoming = Incoming {
-            flow,
+            receiver,
+            _sender: sender,
             local,
             remote,
             packets: 0,
@@ -156,87 +189,125 @@ impl Member {
         let Some(mut incoming) = self.incoming.remove(&id) else {
             return Ok(());
         };
-        let mut arrived = Vec::with_capacity(BURST);
-        let is_open = self.take_burst(&mut incoming, &mut arrived);
-        let is_full = arrived.len() == BURST;
-        incoming.packets += arrived.len() as u64;
-        let bytes: usize = arrived.iter().map(|it| it.to - it.from).sum();
-        incoming.bytes += bytes as u64;
-        let written = self.write(&arrived);
-        if is_open {
-            if is_full || !matches!(incoming.flow.arm(), Ok(true)) {
-                self.unread.insert(id);
-            }
-            self.incoming.insert(id, incoming);
+        let taken = self.move_burst(&mut incoming)?;
+        if taken == Taken::Ended {
+            return Ok(());
         }
-        written
+        if taken == Taken::Burst || !matches!(incoming.receiver.arm(), Ok(true)) {
+            self.unread.insert(id);
+        }
+        self.incoming.insert(id, incoming);
+        Ok(())
     }
 
-    /// Takes SDUs from a flow into the slots while there are any. Returns whether the flow is open.
-    fn take_burst(&mut self, incoming: &mut Incoming, arrived: &mut Vec<Arrived>) -> bool {
+    fn move_burst(&mut self, incoming: &mut Incoming) -> Result<Taken, IpError> {
+        let mut arrived = Vec::with_capacity(BURST);
         for _ in 0..BURST {
-            let slot = arrived.len();
-            let bytes = self.slots.slot(slot);
-            let length = match incoming.flow.try_recv(bytes) {
-                Ok(Some(length)) => length,
-                Ok(None) => return true,
-                Err(Error::SduTooLarge { .. }) => {
-                    self.counters.drop(Reason::BadSdu);
+            let passed = match self.pass_direct(incoming, arrived.is_empty())? {
+                Passed::Done => continue,
+                Passed::Stays => self.take_sdu(incoming, &mut arrived),
+                // Packets that were copied go to the kernel before the next one that was not.
+                Passed::Later => {
+                    self.write(incoming, &arrived)?;
+                    arrived.clear();
                     continue;
                 }
-                Err(_) => return false,
+                Passed::Empty => Some(Taken::All),
+                Passed::Ended => Some(Taken::Ended),
             };
-            let Some(sdu) = sdu::read(&bytes[..length]) else {
-                self.counters.drop(Reason::BadSdu);
-                continue;
-            };
-            let Some(packet) = Packet::read(sdu.packet) else {
-                self.counters.drop(Reason::BadSdu);
-                continue;
-            };
-            if let Err(reason) = self.router.check_incoming(incoming.remote, &packet) {
-                if reason == Reason::SourceNotPeers {
-                    self.directory.ask();
-                }
-                self.counters.drop(reason);
-                continue;
+            if let Some(taken) = passed {
+                self.write(incoming, &arrived)?;
+                return Ok(taken);
             }
-            let from = length - sdu.packet.len();
-            let header: VnetHeader = sdu.header;
-            let lacks_checksum = header.checksum.is_some();
-            if clamp_mss(&mut bytes[from..length], self.mtu, lacks_checksum) {
-                self.counters.mss_clamped += 1;
-            }
-            arrived.push(Arrived {
-                slot,
-                header: header.bytes(),
-                from,
-                to: length,
-            });
         }
-        true
+        self.write(incoming, &arrived)?;
+        Ok(Taken::Burst)
+    }
+
+    /// Takes an SDU from a flow into a slot. Returns `None` unless the burst ends with it.
+    fn take_sdu(&mut self, incoming: &mut Incoming, arrived: &mut Vec<Arrived>) -> Option<Taken> {
+        let slot = arrived.len();
+        let bytes = self.slots.slot(slot);
+        let length = match incoming.receiver.try_recv(bytes) {
+            Ok(Some(length)) => length,
+            Ok(None) => return Some(Taken::All),
+            Err(Error::SduTooLarge { .. }) => {
+                self.counters.drop(Reason::BadSdu);
+                return None;
+            }
+            Err(_) => return Some(Taken::Ended),
+        };
+        let judged = self.judge(incoming.remote, slot, length);
+        match judged {
+            Ok(packet) => arrived.push(packet),
+            Err(reason) => self.count_refused(reason),
+        }
+        None
+    }
+
+    /// Checks the SDU in a slot.
+    fn judge(&mut self, remote: IpPrefix, slot: usize, length: usize) -> Result<Arrived, Reason> {
+        let bytes = self.slots.slot(slot);
+        let sdu = sdu::read(&bytes[..length]).ok_or(Reason::BadSdu)?;
+        let packet = Packet::read(sdu.packet).ok_or(Reason::BadSdu)?;
+        self.router.check_incoming(remote, &packet)?;
+        let from = length - sdu.packet.len();
+        let header: VnetHeader = sdu.header;
+        let lacks_checksum = header.checksum.is_some();
+        if clamp_mss(&mut bytes[from..length], self.mtu, lacks_checksum) {
+            self.counters.mss_clamped += 1;
+        }
+        Ok(Arrived {
+            slot,
+            header: header.bytes(),
+            from,
+            to: length,
+        })
+    }
+
+    /// Counts a packet that a peer may not send, or an SDU without a packet.
+    pub(super) fn count_refused(&mut self, reason: Reason) {
+        if reason == Reason::SourceNotPeers {
+            // The directory may have changed.
+            self.directory.ask();
+        }
+        self.counters.drop(reason);
     }
 
     /// Gives packets to the kernel.
-    fn write(&mut self, arrived: &[Arrived]) -> Result<(), IpError> {
+    fn write(&mut self, incoming: &mut Incoming, arrived: &[Arrived]) -> Result<(), IpError> {
+        if arrived.is_empty() {
+            return Ok(());
+        }
         debug_assert!(arrived.len() <= TAP_BURST, "one call writes all");
         let slots: Vec<&[u8]> = self.slots.all().collect();
         let packets = arrived
             .iter()
             .map(|it| (&it.header, &slots[it.slot][it.from..it.to]));
-        let results: Vec<TapResult> = self.tap.write(packets).collect();
-        for (result, packet) in results.iter().zip(arrived) {
-            match result {
-                TapResult::Done(_) => {
-                    self.counters.packets_received += 1;
-                    self.counters.bytes_received += (packet.to - packet.from) as u64;
-                }
-                TapResult::Down => self.counters.drop(Reason::InterfaceDown),
-                TapResult::Gone => return Err(IpError::Removed(self.settings.tun.clone())),
-                TapResult::Later | TapResult::Refused => {
-                    self.counters.drop(Reason::KernelRefused);
-                }
+        let results: Vec<TapResult> = self.interface.tap.write(packets).collect();
+        for (result, packet) in results.into_iter().zip(arrived) {
+            self.count_written(incoming, result, packet.to - packet.from)?;
+        }
+        Ok(())
+    }
+
+    /// Counts a packet of so many bytes that was given to the kernel.
+    pub(super) fn count_written(
+        &mut self,
+        incoming: &mut Incoming,
+        result: TapResult,
+        bytes: usize,
+    ) -> Result<(), IpError> {
+        incoming.packets += 1;
+        incoming.bytes += bytes as u64;
+        match result {
+            TapResult::Done(_) => {
+                self.counters.packets_received += 1;
+                self.counters.bytes_received += bytes as u64;
             }
+            TapResult::Down => self.counters.drop(Reason::InterfaceDown),
+            TapResult::Gone => return Err(IpError::Removed(self.settings.tun.clone())),
+            TapResult::Later | TapResult::Refused => self.counters.drop(Reason::KernelRefused),
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use carina_client::{Allocation, Error, FlowReceiver, FlowSender};
 use carina_netdev::{MAC_HEADER_BYTES, TapResult, VNET_HEADER_BYTES, VnetHeader, plain_frames};
 use carina_sys::Interest;
 
+use super::slots::MESSAGE_BYTES_MAX;
 use super::{Member, OUTGOING, SPACE, token};
 use crate::class::Class;
 use crate::counters::Reason;
@@ -25,6 +26,8 @@ pub(super) struct Outgoing {
     waiting_bytes: usize,
     /// Whether the flow stayed full for a whole pause: packets to it no longer hold up others.
     is_slow: bool,
+    /// Whether the ring had no space for the next packet, which was not read from the kernel.
+    is_blocked: bool,
     pub(super) packets: u64,
     pub(super) bytes: u64,
 }
@@ -53,7 +56,19 @@ enum Pushed {
     Sent,
     Queued,
     Dropped(Reason),
+    /// The flow carries SDUs of at most so many bytes.
+    TooLong(usize),
     Ended,
+}
+
+/// How far [`Outgoing::flush`] came.
+enum Flushed {
+    /// Nothing waits any more.
+    All,
+    /// The flow is full. Its descriptor for space becomes readable later.
+    Part,
+    /// The flow does not carry this SDU, which no longer waits; so many bytes would have fitted.
+    TooLong(Vec<u8>, usize),
 }
 
 impl Outgoing {
@@ -63,6 +78,7 @@ impl Outgoing {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             is_slow: false,
+            is_blocked: false,
             packets: 0,
             bytes: 0,
         }
@@ -79,7 +95,26 @@ impl Outgoing {
     /// Notes that the pause for full flows has ended: a flow that is still full causes no other
     /// pause until its queue is empty.
     pub(super) fn note_pause_ended(&mut self) {
-        self.is_slow |= self.waiting_bytes > PAUSE_BYTES;
+        self.is_slow |= self.waiting_bytes > PAUSE_BYTES || self.is_blocked;
+    }
+
+    /// The sender into whose ring the next packet may be read: the flow is open, and nothing waits.
+    pub(super) fn idle_sender(&mut self) -> Option<&mut FlowSender> {
+        let is_free = self.waiting.is_empty() && !self.is_slow;
+        match &mut self.state {
+            State::Open(flow) if is_free => Some(&mut flow.sender),
+            _ => None,
+        }
+    }
+
+    /// Notes that the ring has no space for a packet. Returns whether the caller must wait until it
+    /// has: the descriptor for space becomes readable then.
+    pub(super) fn block(&mut self) -> bool {
+        let State::Open(flow) = &mut self.state else {
+            return false;
+        };
+        self.is_blocked = matches!(flow.sender.arm(MESSAGE_BYTES_MAX), Ok(true));
+        self.is_blocked
     }
 
     /// Sends an SDU, or queues it behind those that wait.
@@ -96,7 +131,7 @@ impl Outgoing {
                     self.enqueue(sdu);
                     return Pushed::Queued;
                 }
-                Err(Error::SduTooLarge { .. }) => return Pushed::Dropped(Reason::Uncuttable),
+                Err(Error::SduTooLarge { max, .. }) => return Pushed::TooLong(max as usize),
                 Err(_) => return Pushed::Ended,
             },
             State::Open(_) => OPEN_BYTES_MAX,
@@ -113,26 +148,34 @@ impl Outgoing {
         self.waiting.push_back(sdu.to_vec());
     }
 
-    /// Sends what waits while there is space. Returns whether all of it is sent. Otherwise the
-    /// descriptor for space becomes readable later.
-    fn flush(&mut self) -> Result<bool, Error> {
+    /// Sends what waits while there is space.
+    fn flush(&mut self) -> Result<Flushed, Error> {
         let State::Open(flow) = &mut self.state else {
-            return Ok(false);
+            return Ok(Flushed::Part);
         };
         while let Some(sdu) = self.waiting.front() {
-            if !flow.sender.try_send(sdu)? {
-                if flow.sender.arm(sdu.len())? {
-                    return Ok(false);
+            match flow.sender.try_send(sdu) {
+                Ok(true) => {}
+                Ok(false) => {
+                    if flow.sender.arm(sdu.len())? {
+                        return Ok(Flushed::Part);
+                    }
+                    continue;
                 }
-                continue;
+                Err(Error::SduTooLarge { max, .. }) => {
+                    self.waiting_bytes -= sdu.len();
+                    let sdu = self.waiting.pop_front().unwrap_or_default();
+                    return Ok(Flushed::TooLong(sdu, max as usize));
+                }
+                Err(error) => return Err(error),
             }
             self.packets += 1;
             self.bytes += sdu.len() as u64;
             self.waiting_bytes -= sdu.len();
             self.waiting.pop_front();
         }
-        self.is_slow = false;
-        Ok(true)
+        (self.is_slow, self.is_blocked) = (false, false);
+        Ok(Flushed::All)
     }
 }
 
@@ -182,11 +225,32 @@ impl Member {
     /// Tells the kernel that no member has the destination of its packet.
     fn answer_unreachable(&mut self, packet: &Packet, slot: &[u8], now: Instant) {
         let error = icmp::unreachable(packet, &slot[MAC_HEADER_BYTES..]);
+        self.answer(error, now);
+    }
+
+    /// Drops an SDU that is too long for its flow, and tells the sender of the packet what the flow
+    /// carries.
+    fn drop_too_long(&mut self, sdu: &[u8], sdu_max: usize, now: Instant) {
+        self.drop_packet(Reason::TooLong);
+        let Some(packet) = sdu::read(sdu).map(|sdu| sdu.packet) else {
+            return;
+        };
+        let mtu = sdu_max.saturating_sub(sdu.len() - packet.len());
+        let error = Packet::read(packet);
+        let error = error.and_then(|parsed| icmp::too_big(&parsed, packet, mtu));
+        self.answer(error, now);
+    }
+
+    /// Gives an ICMP error about a packet of the kernel to the kernel, unless there were too many.
+    fn answer(&mut self, error: Option<Vec<u8>>, now: Instant) {
         let Some(error) = error.filter(|_| self.error_limit.allows(now)) else {
             return;
         };
         let header = [0; VNET_HEADER_BYTES];
-        let mut written = self.tap.write(std::iter::once((&header, &error[..])));
+        let mut written = self
+            .interface
+            .tap
+            .write(std::iter::once((&header, &error[..])));
         if matches!(written.next(), Some(TapResult::Done(_))) {
             self.counters.errors_sent += 1;
         }
@@ -226,11 +290,12 @@ impl Member {
             Pushed::Sent => {
                 self.counters.packets_sent += 1;
                 self.counters.bytes_sent += sdu.len() as u64;
+                self.note_bulk(id, sdu.len());
             }
             Pushed::Queued if flow.is_open() => {
                 let may_pause = !flow.is_slow;
                 if flow.waiting.len() == 1 {
-                    self.flush(id);
+                    self.flush(id, now);
                 }
                 let is_full = self
                     .outgoing
@@ -245,6 +310,7 @@ impl Member {
                 flow.is_slow = true;
                 self.drop_packet(reason);
             }
+            Pushed::TooLong(sdu_max) => self.drop_too_long(sdu, sdu_max, now),
             Pushed::Ended => {
                 self.drop_packet(Reason::FlowEnded);
                 self.end(id);
@@ -299,7 +365,7 @@ impl Member {
                     if let State::Requested { allocation, .. } = requested {
                         let _ = self.epoll.del(&allocation);
                     }
-                    self.opened(id);
+                    self.opened(id, now);
                 }
                 Err(error) => {
                     let (key, is_last) = (*key, *is_plain || key.class == Class::Default);
@@ -322,7 +388,7 @@ impl Member {
         }
     }
 
-    fn opened(&mut self, id: FlowId) {
+    fn opened(&mut self, id: FlowId, now: Instant) {
         let Some(Outgoing {
             state: State::Open(open),
             ..
@@ -350,22 +416,26 @@ impl Member {
             return self.end(id);
         }
         self.router.handle_opened(id);
-        self.flush(id);
+        self.flush(id, now);
     }
 
     /// Sends the packets that wait for a flow.
-    pub(super) fn flush(&mut self, id: FlowId) {
-        let Some(flow) = self.outgoing.get_mut(&id) else {
-            return;
-        };
-        let (packets, bytes) = (flow.packets, flow.bytes);
-        let flushed = flow.flush();
-        self.counters.packets_sent += flow.packets - packets;
-        self.counters.bytes_sent += flow.bytes - bytes;
-        match flushed {
-            Ok(true) => self.resume(),
-            Ok(false) => {}
-            Err(_) => self.end(id),
+    pub(super) fn flush(&mut self, id: FlowId, now: Instant) {
+        // Each turn takes a packet from the queue, which is bounded.
+        loop {
+            let Some(flow) = self.outgoing.get_mut(&id) else {
+                return;
+            };
+            let (packets, bytes) = (flow.packets, flow.bytes);
+            let flushed = flow.flush();
+            self.counters.packets_sent += flow.packets - packets;
+            self.counters.bytes_sent += flow.bytes - bytes;
+            match flushed {
+                Ok(Flushed::All) => return self.resume(),
+                Ok(Flushed::Part) => return,
+                Ok(Flushed::TooLong(sdu, sdu_max)) => self.drop_too_long(&sdu, sdu_max, now),
+                Err(_) => return self.end(id),
+            }
         }
     }
 
@@ -376,7 +446,7 @@ impl Member {
     }
 
     /// Forgets a flow that has ended; the next packet requests it again.
-    fn end(&mut self, id: FlowId) {
+    pub(super) fn end(&mut self, id: FlowId) {
         let waiting = self.outgoing.remove(&id).map_or(0, |flow| flow.waiting());
         self.counters.drop_many(Reason::FlowEnded, waiting);
         self.router.handle_ended(id);

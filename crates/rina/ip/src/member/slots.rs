@@ -7,6 +7,8 @@ use carina_netdev::{MAC_HEADER_BYTES, Tap, TapResult, VNET_HEADER_BYTES};
 pub(super) struct Slots {
     bytes: Vec<u8>,
     results: Vec<TapResult>,
+    /// Number of packets to ask the kernel for: each that does not wait costs a part of a call.
+    wanted: usize,
 }
 
 impl Slots {
@@ -14,10 +16,12 @@ impl Slots {
         Slots {
             bytes: vec![0; BURST * SLOT_BYTES],
             results: Vec::with_capacity(BURST),
+            wanted: WANTED_MIN,
         }
     }
 
-    /// Reads a burst of packets from the kernel. Returns the outcome for each slot.
+    /// Reads a burst of packets from the kernel. Returns the outcome for each slot that was
+    /// offered.
     pub(super) fn read(&mut self, tap: &mut Tap) -> Vec<TapResult> {
         let mut results = std::mem::take(&mut self.results);
         results.clear();
@@ -26,7 +30,14 @@ impl Slots {
             let header = front.last_chunk_mut::<VNET_HEADER_BYTES>()?;
             Some((header, packet))
         });
-        results.extend(tap.read(slots));
+        results.extend(tap.read(slots.take(self.wanted)));
+        let is_done = |result: &&TapResult| matches!(result, TapResult::Done(_));
+        let done = results.iter().filter(is_done).count();
+        self.wanted = if done == self.wanted {
+            (self.wanted * 2).min(BURST)
+        } else {
+            (done * 2).clamp(WANTED_MIN, self.wanted.max(WANTED_MIN))
+        };
         results
     }
 
@@ -47,6 +58,11 @@ impl Slots {
         &mut self.bytes[slot * SLOT_BYTES..][..SLOT_BYTES]
     }
 
+    /// The space of the first slot for a packet and, in front of it, the kernel's header.
+    pub(super) fn whole_message(&mut self) -> &mut [u8] {
+        &mut self.bytes[MAC_HEADER_BYTES - VNET_HEADER_BYTES..][..MESSAGE_BYTES_MAX]
+    }
+
     /// The bytes of all slots.
     pub(super) fn all(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes.chunks_exact(SLOT_BYTES)
@@ -57,3 +73,7 @@ impl Slots {
 pub(super) const BURST: usize = 32;
 /// Space for the headers and a packet of 64 KiB, in a multiple of a cache line.
 const SLOT_BYTES: usize = (MAC_HEADER_BYTES + (1 << 16)).next_multiple_of(64);
+/// Fewest packets to ask the kernel for.
+const WANTED_MIN: usize = 4;
+/// Length of the longest packet with the kernel's header, in bytes.
+pub(super) const MESSAGE_BYTES_MAX: usize = VNET_HEADER_BYTES + 65_535;

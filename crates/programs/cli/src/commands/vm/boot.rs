@@ -9,7 +9,7 @@ use carina_vm::{Boot, Cache, Image, Machine, Nic, Record, SshKeys};
 use super::boot_attempt::BootAttempt;
 use super::cards::card;
 use super::own_guest::{self, wait_for_services, with_programs};
-use super::{BOOT, RunArgs, START, console};
+use super::{BOOT, Doors, RunArgs, START, console, ip_link};
 use crate::Shared;
 use crate::commands::ssh;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
@@ -53,11 +53,14 @@ pub(super) fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         }
     };
     boot.check_memory(args.memory).map_err(usage)?;
+    if !args.ip.is_empty() {
+        ip_link::check(&args)?;
+    }
     let keys = args
         .ssh
         .then(|| SshKeys::generate(&shared.run_dir().vm_dir()));
     let keys = keys.transpose().attempt("making keys for ssh")?;
-    let attempt = BootAttempt::begin(shared, &args.name, args.port.clone(), &args.internet)?;
+    let attempt = BootAttempt::begin(shared, &args.name, args.port.clone(), Doors::of(&args))?;
     let parts = Parts {
         boot,
         nics,
@@ -111,7 +114,7 @@ fn start_guest(
         .vmpi(info.vmpi, &info.qemu_socket)
         .extra_args(parts.qemu_args);
     if is_own_guest {
-        machine = own_guest::furnish(machine, info, args);
+        machine = own_guest::furnish(machine, info, args)?;
     }
     if let Some(keys) = &parts.keys {
         machine = machine.ssh(keys);
@@ -129,6 +132,7 @@ fn start_guest(
         progress("booting");
         running.wait_ready(BOOT).attempt("waiting for the guest")?;
         wait_for_link(&shared.control(), &args.name)?;
+        ip_link::wait_until_up(shared, info)?;
         wait_for_services(shared, &running, info, args.ssh)?;
     }
     Ok(attempt.finish(running))

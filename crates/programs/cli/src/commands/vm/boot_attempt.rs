@@ -7,9 +7,8 @@ use std::time::Duration;
 use carina_api::LocalName;
 use carina_api::control::{Client, VmInfo};
 use carina_vm::{Cache, Machine, Record, Running};
-use carina_wrap::rule::Destinations;
 
-use super::{PortArgs, port_of};
+use super::{Doors, PortArgs, port_of};
 use crate::Shared;
 use crate::failure::{Attempt, Failure};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal_after};
@@ -44,7 +43,7 @@ impl BootAttempt {
         shared: &Shared,
         name: &LocalName,
         port: PortArgs,
-        internet: &[Destinations],
+        doors: Doors,
     ) -> Result<Self, Failure> {
         let vm_dir = shared.run_dir().vm_dir();
         let control = shared.control();
@@ -68,7 +67,7 @@ impl BootAttempt {
         })
         .attempt(TAKING_SIGNALS)?;
         let mut locked = made.lock().unwrap_or_else(PoisonError::into_inner);
-        let (info, is_new) = port_of(&control, name, None, port, internet)?;
+        let (info, is_new) = port_of(&control, name, None, port, doors)?;
         locked.port = is_new.then_some(control);
         drop(locked);
         Ok(Self { info, vm_dir, made })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use carina_api::control::VmInfo;
 use carina_vm::{Image, Machine, Running};
 
-use super::{BOOT, RunArgs};
+use super::{BOOT, RunArgs, ip_link};
 use crate::Shared;
 use crate::commands::ssh;
 use crate::failure::{Attempt, Failure, Outcome, failed};
@@ -31,17 +31,20 @@ pub(super) fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, F
 }
 
 /// Puts the node, and what its programs need to find the proxy of `--internet`, into the guest.
-pub(super) fn furnish(machine: Machine, info: &VmInfo, args: &RunArgs) -> Machine {
-    let machine = machine.node_config(&guest_config(info, args.ssh));
-    // The node may have the rules from its configuration file.
-    if info.internet.is_none() {
-        return machine;
+pub(super) fn furnish(machine: Machine, info: &VmInfo, args: &RunArgs) -> Result<Machine, Failure> {
+    let mut machine = machine.node_config(&guest_config(info, args.ssh)?);
+    // The node may have the addresses and the rules from its configuration file.
+    if info.ip.is_some() {
+        machine = ip_link::furnish(machine, &args.dns);
     }
-    machine.environment(&PROXY).file(APT_FILE, 0o644, APT)
+    if info.internet.is_some() {
+        machine = machine.environment(&PROXY).file(APT_FILE, 0o644, APT);
+    }
+    Ok(machine)
 }
 
 /// The configuration file of the node in Carina's own guest.
-fn guest_config(info: &VmInfo, has_ssh: bool) -> String {
+fn guest_config(info: &VmInfo, has_ssh: bool) -> Result<String, Failure> {
     let dif = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
     let mut text =
         format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n");
@@ -57,7 +60,10 @@ fn guest_config(info: &VmInfo, has_ssh: bool) -> String {
             "[[expose]]\nname = \"{name}\"\ndif = {dif}\nto = \"tcp:127.0.0.1:22\"\n"
         ));
     }
-    text
+    if let Some(link) = &info.ip {
+        text.push_str(&ip_link::table(info, link)?);
+    }
+    Ok(text)
 }
 
 /// Waits until the guest can be used as the options ask: until its sshd listens and is known here,
