@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use carina_sys::NetworkNamespace;
+
 use crate::error::{Attempt, Error, Result};
 use crate::process::Process;
 
@@ -107,7 +109,7 @@ impl NamespaceAccess {
     /// # Errors
     /// `ip` is missing or a line fails; the error has the lines and the message.
     pub fn ip_batch(&self, namespace: &str, lines: &[String]) -> Result<()> {
-        self.run_batch("ip", &["-n", namespace, "-batch", "-"], lines)
+        self.run_batch("ip", Some(namespace), lines)
     }
 
     /// Runs lines of `tc` in a network namespace, in one process. It stops at the first line that
@@ -116,7 +118,7 @@ impl NamespaceAccess {
     /// # Errors
     /// `tc` is missing or a line fails; the error has the lines and the message.
     pub fn tc_batch(&self, namespace: &str, lines: &[String]) -> Result<()> {
-        self.run_batch("tc", &["-n", namespace, "-batch", "-"], lines)
+        self.run_batch("tc", Some(namespace), lines)
     }
 
     /// Runs lines of `tc` in a network namespace, in one process, and returns their output. A line
@@ -125,8 +127,7 @@ impl NamespaceAccess {
     /// # Errors
     /// `tc` is missing.
     pub fn tc_lines(&self, namespace: &str, lines: &[String]) -> Result<String> {
-        let words = ["-n", namespace, "-force", "-batch", "-"];
-        let output = self.batch_output("tc", &words, lines)?;
+        let output = self.batch_output("tc", Some(namespace), &["-force"], lines)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -139,35 +140,52 @@ impl NamespaceAccess {
         if lines.is_empty() {
             return Ok(());
         }
-        self.run_batch("ip", &["-batch", "-"], lines)
+        self.run_batch("ip", None, lines)
     }
 
-    fn run_batch(&self, program: &str, words: &[&str], lines: &[String]) -> Result<()> {
-        let output = self.batch_output(program, words, lines)?;
+    fn run_batch(&self, program: &str, namespace: Option<&str>, lines: &[String]) -> Result<()> {
+        let output = self.batch_output(program, namespace, &[], lines)?;
         if output.status.success() {
             return Ok(());
         }
         let stderr = String::from_utf8_lossy(&output.stderr);
         Err(Error::Command {
-            command: format!("{program} {} (`{}`)", words.join(" "), lines.join("; ")),
+            command: batch_in_words(program, namespace, lines),
             stderr: stderr.trim().to_owned(),
         })
     }
 
     /// Runs a program that reads its commands, one a line, from standard input.
-    fn batch_output(&self, program: &str, words: &[&str], lines: &[String]) -> Result<Output> {
-        let what = || format!("{program} {} (`{}`)", words.join(" "), lines.join("; "));
-        let mut child = self
-            .command(program)
-            .args(words)
+    fn batch_output(
+        &self,
+        program: &str,
+        namespace: Option<&str>,
+        options: &[&str],
+        lines: &[String],
+    ) -> Result<Output> {
+        let what = || batch_in_words(program, namespace, lines);
+        let mut command = self.command(program);
+        command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .attempt(format!(
-                "{} (`{program}` is in the package iproute2)",
-                what()
-            ))?;
+            .stderr(Stdio::piped());
+        let spawned = match namespace {
+            // The option `-n` copies the table of mounts, which has an entry for each namespace. A
+            // process begins in the namespace of the thread that starts it.
+            Some(namespace) if self.holder.is_none() => {
+                command.args(options).args(["-batch", "-"]);
+                spawn_in(namespace, &mut command)
+            }
+            Some(namespace) => {
+                command.args(["-n", namespace]).args(options);
+                command.args(["-batch", "-"]).spawn()
+            }
+            None => command.args(options).args(["-batch", "-"]).spawn(),
+        };
+        let mut child = spawned.attempt(format!(
+            "{} (`{program}` is in the package iproute2)",
+            what()
+        ))?;
         let mut text = lines.join("\n");
         text.push('\n');
         // Written beside the reading, because the program may print more than its pipe holds before
@@ -190,8 +208,11 @@ impl NamespaceAccess {
     /// The names of all network namespaces.
     ///
     /// # Errors
-    /// `ip` is missing.
+    /// The directory of namespaces cannot be read; for another user, `ip` is missing.
     pub fn list(&self) -> Result<Vec<String>> {
+        if self.holder.is_none() {
+            return names_in(Path::new(NETNS)).attempt(format!("reading {NETNS}"));
+        }
         let text = self.ip(&["netns", "list"])?;
         let names = text
             .lines()
@@ -223,6 +244,41 @@ impl NamespaceAccess {
         let inside = pids.filter(is_inside);
         inside.filter_map(Process::numbered).collect()
     }
+}
+
+/// The names of the files in a directory; none if the directory does not exist.
+fn names_in(directory: &Path) -> std::io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        let name = entry.map(|entry| entry.file_name().into_string());
+        // `ip` makes no names that are not text.
+        name.map(|name| name.ok()).transpose()
+    };
+    entries.filter_map(name).collect()
+}
+
+/// Starts a command in a network namespace.
+fn spawn_in(namespace: &str, command: &mut Command) -> std::io::Result<Child> {
+    let file = NetworkNamespace::open(&namespace_file(namespace))?;
+    std::thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            file.enter()?;
+            command.spawn()
+        });
+        match inside.join() {
+            Ok(spawned) => spawned,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// A batch as a person would run it.
+fn batch_in_words(program: &str, namespace: Option<&str>, lines: &[String]) -> String {
+    let inside = namespace.map(|it| format!("-n {it} ")).unwrap_or_default();
+    format!("{program} {inside}-batch - (`{}`)", lines.join("; "))
 }
 
 /// Device and inode of a file; the same for two files of one namespace. (namespaces(7))

@@ -62,6 +62,7 @@ pub mod progress;
 mod random;
 mod removal;
 mod removed;
+mod rtnetlink;
 pub mod saved;
 mod saved_error;
 pub mod server;

@@ -131,7 +131,7 @@ pub(crate) fn remove_named(part: &HostPart, ports: &[String]) -> Result<()> {
     let mut tries = TRIES;
     loop {
         let existing = namespace::interfaces(&inside)?;
-        let found = ports.iter().filter(|port| existing.contains(port));
+        let found = ports.iter().filter(|port| existing.contains(*port));
         let lines: Vec<String> = found.map(|port| format!("link del dev {port}")).collect();
         match namespace::batch(&inside, &lines) {
             // A veth whose peer's namespace was just removed may vanish at the same time.

@@ -1,5 +1,6 @@
 //! Operations inside network namespaces.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd;
 
@@ -8,6 +9,7 @@ use carina_vnet_images::absent_is_done;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Attempt, Error, Result};
+use crate::rtnetlink::RouteSocket;
 
 /// Moves this thread into a namespace for good. Threads that it starts later are in the namespace,
 /// too.
@@ -59,19 +61,13 @@ pub(crate) fn batch(namespace: &str, lines: &[String]) -> Result<()> {
 }
 
 /// Names of the interfaces in a namespace.
-pub(crate) fn interfaces(namespace: &str) -> Result<Vec<String>> {
-    let text = NamespaceAccess::of_root().ip(&["-n", namespace, "-o", "link", "show"])?;
-    // A line of output: `3: l0.0@if2: <BROADCAST,…`
-    let name = |line: &str| {
-        let name = line.split(": ").nth(1)?;
-        Some(name.split('@').next().unwrap_or(name).to_owned())
-    };
-    Ok(text.lines().filter_map(name).collect())
+pub(crate) fn interfaces(namespace: &str) -> Result<BTreeSet<String>> {
+    let all = within(namespace, || RouteSocket::new()?.interfaces())?;
+    Ok(all.into_iter().map(|it| it.name).collect())
 }
 
 /// The largest index of an interface in a namespace; 0 without any.
 pub(crate) fn last_index(namespace: &str) -> Result<u32> {
-    let text = NamespaceAccess::of_root().ip(&["-n", namespace, "-o", "link", "show"])?;
-    let index = |line: &str| line.split(':').next()?.trim().parse().ok();
-    Ok(text.lines().filter_map(index).max().unwrap_or(0))
+    let all = within(namespace, || RouteSocket::new()?.interfaces())?;
+    Ok(all.iter().map(|it| it.index).max().unwrap_or(0))
 }

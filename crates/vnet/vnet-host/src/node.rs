@@ -100,11 +100,16 @@ impl Node {
     }
 
     /// Adds cards for new links to the node and removes those of removed links. `fresh` are links
-    /// whose ports were made again. A namespace needs nothing: its interfaces are the ports' other
+    /// whose ports were made again. A namespace gets no cards: its interfaces are the ports' other
     /// ends.
     pub(crate) fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
         match &self.system {
-            System::Namespace(_) => Ok(()),
+            System::Namespace(node) => {
+                if part.interfaces.iter().any(|it| fresh.contains(&it.link)) {
+                    node.forget_interfaces();
+                }
+                Ok(())
+            }
             System::Machine(node) => node.rewire(site, part, fresh),
         }
     }

@@ -18,8 +18,8 @@ pub struct PortSelection(BTreeSet<LinkEnd>);
 
 impl PortSelection {
     /// The ends of which only the second port is among these interfaces of the ports' namespace.
-    pub fn among(interfaces: &[String]) -> PortSelection {
-        let exists = |name: &str| interfaces.iter().any(|it| it == name);
+    pub fn among(interfaces: &BTreeSet<String>) -> PortSelection {
+        let exists = |name: &str| interfaces.contains(name);
         let ends = interfaces.iter().filter_map(|name| {
             let (link, side) = name
                 .strip_prefix('l')?
@@ -127,7 +127,7 @@ mod tests {
         let names =
             |list: &[&str]| -> Vec<String> { list.iter().map(|it| (*it).to_owned()).collect() };
         let interfaces = names(&["lo", "l0.0", "l0.1b", "l12.0", "l12.0b", "lx.0b", "l1b"]);
-        let second = PortSelection::among(&interfaces);
+        let second = PortSelection::among(&interfaces.into_iter().collect());
         assert_eq!(second.port((0, 1)), "l0.1b");
         assert_eq!(second.app((0, 1)), "l0-1b");
         assert_eq!(

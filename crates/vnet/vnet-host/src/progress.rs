@@ -72,6 +72,16 @@ impl Progress {
         self.lock().status.clone()
     }
 
+    /// Current status of one node; `None` if the part does not have it.
+    pub(crate) fn status_of_node(&self, name: &str) -> Option<NodeStatus> {
+        self.lock().status.nodes.get(name).cloned()
+    }
+
+    /// Current status of one link; `None` if the part does not have it.
+    pub(crate) fn status_of_link(&self, number: u32) -> Option<LinkStatus> {
+        self.lock().status.links.get(&number).cloned()
+    }
+
     /// Moves of nodes to and from other hosts, by number.
     pub(crate) fn moves(&self) -> BTreeMap<u64, MoveState> {
         self.lock().moves.clone()

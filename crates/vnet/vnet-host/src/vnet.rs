@@ -179,7 +179,8 @@ impl Vnet {
             let is_flow = |link: &LinkPart| link.carrier == Carrier::Dif;
             let has_far = part.links.iter().any(|it| is_flow(it) && leads_away(it));
             let is_here = |link: &&LinkPart| !(leads_away(link) || has_far && is_flow(link));
-            let (here, far): (Vec<_>, Vec<_>) = part.links.iter().partition(is_here);
+            let links = self.links_to_probe(current, part, &steps);
+            let (here, far): (Vec<_>, Vec<_>) = links.into_iter().partition(is_here);
             let has_images = lock(&self.nodes).values().any(|node| node.is_foreign());
             let limit = if has_images { IMAGE } else { PROBE };
             self.probe_links(part, &here, limit)?;
@@ -288,7 +289,13 @@ impl Vnet {
 
     fn make_nodes(&self, part: &HostPart, steps: &Steps) -> Result<()> {
         let off = self.switched_off();
-        each(&part.nodes, |node| {
+        // Nodes at new links come first, because others only get further routes.
+        let is_at_new_link = |node: &&NodePart| {
+            let mut interfaces = node.interfaces.iter();
+            interfaces.any(|it| steps.linked.contains(&it.link))
+        };
+        let (first, last): (Vec<_>, Vec<_>) = part.nodes.iter().partition(is_at_new_link);
+        each(&[first, last].concat(), |node| {
             self.progress.check()?;
             if off.nodes.contains(&node.name) {
                 self.progress
@@ -360,8 +367,7 @@ impl Vnet {
 
     fn ask_consoles(&self, part: &HostPart) -> Result<()> {
         each(&part.nodes, |wanted| {
-            let status = self.progress.status();
-            let known = status.nodes.get(&wanted.name);
+            let known = self.progress.status_of_node(&wanted.name);
             let is_ready =
                 known.is_some_and(|it| it.is_console_ready || it.state == NodeState::Stopped);
             if is_ready {

@@ -1,11 +1,13 @@
 //! Nodes that are network namespaces.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use carina_namespaces::{
@@ -14,12 +16,13 @@ use carina_namespaces::{
 use carina_vm::Sink;
 use carina_vnet::host_part::{NodePart, VnetId};
 
-use crate::error::{Attempt, Result};
+use crate::error::{Attempt, Error, Result};
 use crate::names::node_namespace;
 use crate::namespace;
 use crate::node::{CommandLimits, Output};
 use crate::probe::{self, Asks};
 use crate::removal::remove_directory;
+use crate::rtnetlink::{Interface, Request, RouteSocket, StaticRoute};
 
 /// A namespace, with the shell of its console.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(super) struct NamespaceNode {
     namespace: String,
     /// Run directory of the Carina node in this namespace, if there is one.
     carina: PathBuf,
+    /// What this agent has configured the namespace for, unless interfaces were made again since.
+    configured: Mutex<Option<NodePart>>,
     _shell: ChildProcess,
 }
 
@@ -39,14 +44,13 @@ impl NamespaceNode {
         carina: &Path,
     ) -> Result<(NamespaceNode, UnixStream)> {
         let namespace = node_namespace(vnet, name);
-        namespace::within(&namespace, || namespace::set("ipv4/ip_forward", "1"))?;
         let (ours, theirs) = UnixStream::pair().attempt("making a console")?;
         let end = || -> Result<Stdio> {
             let end = theirs.try_clone().attempt("making a console")?;
             Ok(Stdio::from(OwnedFd::from(end)))
         };
         // `script` gives the shell a terminal, and ends with its standard input.
-        let mut command = NamespaceAccess::of_root().command_in(&namespace, "script");
+        let mut command = Command::new(path_of("script"));
         command
             .args(["--quiet", "--flush", "--return", "--command"])
             .arg("exec sh -i")
@@ -58,54 +62,45 @@ impl NamespaceNode {
             .stdout(end()?)
             .stderr(end()?);
         let what = format!("the console of {name} (`script` is in the package bsdutils)");
-        let shell = ChildProcess::start(&mut command, what)?;
+        // A process begins in the namespace of the thread that starts it.
+        let shell = namespace::within(&namespace, || {
+            namespace::set("ipv4/ip_forward", "1")?;
+            Ok(ChildProcess::start(&mut command, what)?)
+        })?;
         let node = NamespaceNode {
             namespace,
             carina: carina.to_owned(),
+            configured: Mutex::default(),
             _shell: shell,
         };
         Ok((node, ours))
     }
 
+    /// Makes the next configuration compare the interfaces with those of the kernel, because some
+    /// were made again.
+    pub(super) fn forget_interfaces(&self) {
+        *self.lock() = None;
+    }
+
     /// Configures the interfaces and routes of the namespace, replacing existing ones.
     pub(super) fn configure(&self, part: &NodePart) -> Result<()> {
-        let mut lines = vec![
-            "link set dev lo up".to_owned(),
-            "route flush proto static".to_owned(),
-        ];
-        if part.has_ipv6() {
-            namespace::within(&self.namespace, || {
-                namespace::set("ipv6/conf/all/forwarding", "1")
-            })?;
-            let flush = [
-                "-n",
-                &self.namespace,
-                "-6",
-                "route",
-                "flush",
-                "proto",
-                "static",
-            ];
-            NamespaceAccess::of_root().ip(&flush)?;
-        }
-        for interface in &part.interfaces {
-            let (name, mac, mtu) = (&interface.name, interface.mac, interface.mtu);
-            let address = interface.address;
-            lines.push(format!("link set dev {name} address {mac} mtu {mtu} up"));
-            lines.push(format!("address replace {address} dev {name}"));
-            let address6 = interface.address6.iter();
-            // The other end is known: detection of duplicates would only delay the first packets.
-            lines.extend(address6.map(|it| format!("address replace {it} dev {name} nodad")));
-        }
-        for route in &part.routes {
-            let (to, via) = (route.to, route.via);
-            lines.push(format!("route replace {to} via {via} proto static"));
-        }
-        for route in &part.routes6 {
-            let (to, via) = (route.to, route.via);
-            lines.push(format!("route replace {to} via {via} proto static"));
-        }
-        namespace::batch(&self.namespace, &lines)
+        let mut configured = self.lock();
+        // If this fails, the next configuration is a complete one.
+        let before = configured.take();
+        namespace::within(&self.namespace, || match &before {
+            Some(before) if before.interfaces == part.interfaces => {
+                change_routes(&routes_of(before), &routes_of(part))
+            }
+            _ => configure_all(part),
+        })?;
+        *configured = Some(part.clone());
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<NodePart>> {
+        self.configured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Name of the namespace.
@@ -162,6 +157,117 @@ impl NamespaceNode {
         remove_namespaces(&NamespaceAccess::of_root(), names)?;
         remove_directory(&self.carina)
     }
+}
+
+/// Configures the namespace of this thread: compares with what the kernel has, and changes the rest.
+fn configure_all(part: &NodePart) -> Result<()> {
+    let mut socket = RouteSocket::new()?;
+    let has_ipv6 = part.has_ipv6();
+    if has_ipv6 {
+        namespace::set("ipv6/conf/all/forwarding", "1")?;
+    }
+    let existing = socket.interfaces()?;
+    socket.execute(&requests_for_interfaces(part, &existing)?)?;
+    let before = socket.static_routes(has_ipv6)?;
+    socket.execute(&requests_for_routes(&before, &routes_of(part)))
+}
+
+/// Changes the routes in the namespace of this thread.
+fn change_routes(
+    before: &BTreeSet<StaticRoute>,
+    wanted: &BTreeSet<StaticRoute>,
+) -> Result<()> {
+    let requests = requests_for_routes(before, wanted);
+    if requests.is_empty() {
+        return Ok(());
+    }
+    RouteSocket::new()?.execute(&requests)
+}
+
+/// The requests that configure the interfaces of a node.
+///
+/// # Errors
+/// The node lacks an interface.
+fn requests_for_interfaces<'a>(
+    part: &NodePart,
+    existing: &'a [Interface],
+) -> Result<Vec<Request<'a>>> {
+    let by_name: BTreeMap<&str, &Interface> =
+        existing.iter().map(|it| (it.name.as_str(), it)).collect();
+    let mut requests = Vec::new();
+    if let Some(interface) = by_name.get("lo").filter(|it| !it.is_up) {
+        let (mac, mtu) = (None, None);
+        requests.push(Request::Up {
+            interface,
+            mac,
+            mtu,
+        });
+    }
+    for wanted in &part.interfaces {
+        let found = by_name.get(wanted.name.as_str());
+        let interface = found.ok_or_else(|| Error::NoInterface {
+            node: part.name.clone(),
+            interface: wanted.name.clone(),
+        })?;
+        let (mac, mtu) = (wanted.mac, wanted.mtu);
+        let is_set = interface.mac == Some(mac) && interface.mtu == u32::from(mtu);
+        if !(interface.is_up && is_set) {
+            requests.push(Request::Up {
+                interface,
+                mac: Some(mac),
+                mtu: Some(mtu),
+            });
+        }
+        let address = (IpAddr::V4(wanted.address.address()), wanted.address.bits());
+        let address6 = wanted.address6;
+        let address6 = address6.map(|it| (IpAddr::V6(it.address()), it.bits()));
+        for (address, bits) in std::iter::once(address).chain(address6) {
+            requests.push(Request::Address {
+                interface,
+                address,
+                bits,
+            });
+        }
+    }
+    Ok(requests)
+}
+
+/// The requests that change the routes of a node. A route to the same destination is replaced.
+fn requests_for_routes<'a>(
+    before: &BTreeSet<StaticRoute>,
+    wanted: &BTreeSet<StaticRoute>,
+) -> Vec<Request<'a>> {
+    let destinations: BTreeSet<_> = wanted.iter().map(|it| (it.to, it.bits)).collect();
+    let removed = before.difference(wanted);
+    let removed = removed.filter(|it| !destinations.contains(&(it.to, it.bits)));
+    let added = wanted.difference(before).copied().map(Request::Route);
+    let removed = removed.copied().map(Request::RemoveRoute);
+    removed.chain(added).collect()
+}
+
+/// The routes of a node; the first one to a destination counts.
+fn routes_of(part: &NodePart) -> BTreeSet<StaticRoute> {
+    let routes = part.routes.iter().map(|it| StaticRoute {
+        to: it.to.prefix().address().into(),
+        bits: it.to.bits(),
+        via: it.via.into(),
+    });
+    let routes6 = part.routes6.iter().map(|it| StaticRoute {
+        to: it.to.prefix().address().into(),
+        bits: it.to.bits(),
+        via: it.via.into(),
+    });
+    routes.chain(routes6).collect()
+}
+
+/// The file of a program. With its path, the standard library starts it without a copy of this
+/// process, which would take longer with each thread.
+fn path_of(program: &str) -> PathBuf {
+    let known = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&known).map(|place| place.join(program));
+    places
+        .find(|place| place.is_file())
+        .unwrap_or_else(|| program.into())
 }
 
 /// The environment of commands: `PATH` with this program as `carina`, and the run directory of the

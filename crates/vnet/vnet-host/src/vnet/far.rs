@@ -75,12 +75,12 @@ impl Vnet {
     }
 
     pub(super) fn link_is_down(&self, link: &LinkPart, reason: String, cause: Cause) {
-        let status = self.progress.status();
-        let before = status.links.get(&link.number).map(|it| &it.state);
-        let was_up = before == Some(&LinkState::Up);
+        let before = self.progress.status_of_link(link.number);
+        let before = before.map(|it| it.state);
+        let was_up = before == Some(LinkState::Up);
         let words = format!("link {} is down: {reason}", link.number);
         let now = LinkState::Down { reason, cause };
-        if before == Some(&now) {
+        if before.as_ref() == Some(&now) {
             return;
         }
         self.progress.link(link.number, |it| it.state = now);

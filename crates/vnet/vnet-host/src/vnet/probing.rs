@@ -1,14 +1,16 @@
 //! Probes links with an echo request over each, sent from inside a node.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use carina_vnet::document::Carrier;
+use carina_vnet::document::{Carrier, Kind};
 use carina_vnet::host_part::{Cause, Far, HostPart, LinkPart, LinkState};
 
 use super::Vnet;
 use crate::error::{Error, Result};
 use crate::nics;
 use crate::probe::Asks;
+use crate::steps::Steps;
 use crate::threads::each;
 
 impl Vnet {
@@ -31,6 +33,38 @@ impl Vnet {
         let off = self.switched_off();
         let is_silent = |link: &&LinkPart| !is_up(link) && off.reason(link).is_none();
         part.links.iter().filter(is_silent).collect()
+    }
+
+    /// The links that a change may have affected, and those that are not up. A change that has no
+    /// steps is a request to check everything.
+    pub(super) fn links_to_probe<'a>(
+        &self,
+        current: &HostPart,
+        part: &'a HostPart,
+        steps: &Steps,
+    ) -> Vec<&'a LinkPart> {
+        if *steps == Steps::default() {
+            return part.links.iter().collect();
+        }
+        let before: BTreeMap<u32, &LinkPart> =
+            current.links.iter().map(|it| (it.number, it)).collect();
+        // A namespace that stays keeps its interfaces; a machine may have been replaced.
+        let nodes = part.nodes.iter();
+        let changed = nodes.filter(|it| it.kind == Kind::Vm && steps.changed.contains(&it.name));
+        let touched: BTreeSet<&str> = changed
+            .map(|it| it.name.as_str())
+            .chain(steps.made.iter().map(String::as_str))
+            .collect();
+        let status = self.progress.status();
+        let is_untouched = |link: &LinkPart| {
+            let state = status.links.get(&link.number).map(|it| &it.state);
+            state == Some(&LinkState::Up)
+                && before.get(&link.number) == Some(&link)
+                && !steps.touches(link.number)
+                && !link.ends().any(|end| touched.contains(end.node.as_str()))
+        };
+        let links = part.links.iter();
+        links.filter(|link| !is_untouched(link)).collect()
     }
 
     pub(super) fn probe_links(
