@@ -3,12 +3,14 @@
 //! while nothing passes. The comparisons make the same namespaces, links, addresses and routes.
 //!
 //! ```text
-//!   carina    agent in this process: create --> ready --> idle --> remove
+//!   carina    agent in this process: create --> ready --> idle --> one more link --> remove
 //!   ip        a shell that runs ip(8) for each namespace and link, without probes
 //!   mininet   Mininet, where it is installed: hosts and links, without routes
 //! ```
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,10 +23,12 @@ use carina_vnet::host_part::VnetId;
 use carina_vnet::layout::Layout;
 use carina_vnet::report::VnetState;
 use carina_vnet_host::Agent;
+use carina_vnet_host::names::node_namespace;
 
 use crate::Progress;
 use crate::error::{Attempt, Error, Result};
 use crate::failures::Failures;
+use crate::in_namespace::within;
 
 /// Which networks to make, how often, and how long they are idle.
 #[derive(Debug, Clone)]
@@ -103,14 +107,17 @@ fn notes() -> Vec<String> {
     ]
 }
 
-/// A ring of namespaces.
-fn ring(nodes: usize) -> Result<Document> {
+/// A ring of namespaces, with further links.
+fn ring(nodes: usize, chords: &[[usize; 2]]) -> Result<Document> {
     let mut text = format!("[vnet]\nname = \"{NAME}\"\n[defaults]\nkind = \"namespace\"\n");
     for node in 0..nodes {
-        let next = (node + 1) % nodes;
+        let _ = writeln!(text, "[node.n{node}]");
+    }
+    let around = (0..nodes).map(|node| [node, (node + 1) % nodes]);
+    for [one, other] in around.chain(chords.iter().copied()) {
         let _ = write!(
             text,
-            "[node.n{node}]\n[[link]]\nends = [\"n{node}\", \"n{next}\"]\nrate = \"10Gbps\"\n"
+            "[[link]]\nends = [\"n{one}\", \"n{other}\"]\nrate = \"10Gbps\"\n"
         );
     }
     Document::read(&text, Form::Toml).map_err(|source| Error::Document {
@@ -121,7 +128,7 @@ fn ring(nodes: usize) -> Result<Document> {
 
 fn of_agent(nodes: usize, idle: Duration) -> Result<Measured> {
     let directory = Scratch::new("vnet-scale")?;
-    let document = ring(nodes)?;
+    let document = ring(nodes, &[])?;
     let agent = Agent::new(&RunDir::new(directory.path())).map_err(refused)?;
     let before = resident_bytes()?;
     let began = Instant::now();
@@ -133,10 +140,12 @@ fn of_agent(nodes: usize, idle: Duration) -> Result<Measured> {
         std::thread::sleep(idle);
     }
     let idle_ns = cpu_time_ns(CpuClock::Process) - cpu_ns;
+    let link = made.as_ref().ok().map(|()| link_ms(&agent, nodes));
     let began = Instant::now();
     agent.remove(NAME).map_err(refused)?;
     let down = began.elapsed();
     made?;
+    let link_ms = link.transpose()?;
     let grown = bytes.saturating_sub(before) as f64;
     Ok(vec![
         (Metric::UpS, up.as_secs_f64()),
@@ -149,7 +158,45 @@ fn of_agent(nodes: usize, idle: Duration) -> Result<Measured> {
             Metric::IdlePercent,
             100.0 * idle_ns as f64 / idle.as_nanos() as f64,
         ),
+        (Metric::LinkMs, link_ms.unwrap_or_default()),
     ])
+}
+
+/// Adds a link across the ring, and measures the time in ms until one end answers the other over
+/// it.
+fn link_ms(agent: &Agent, nodes: usize) -> Result<f64> {
+    let half = nodes / 2;
+    let (before, after) = (ring(nodes, &[])?, ring(nodes, &[[0, half]])?);
+    let layout = Layout::of(&after, &Layout::of(&before, &Layout::default()));
+    let vnet = agent.report(NAME).map_err(refused)?.vnet;
+    let interfaces = layout.interfaces(vnet, &format!("n{half}"));
+    let at_chord = interfaces.iter().find(|it| it.link as usize == nodes);
+    let Some(far) = at_chord.map(|it| SocketAddr::from((it.address.address(), DISCARD))) else {
+        return Err(Error::NoAnswer("the layout lacks the new link".to_owned()));
+    };
+    let near = node_namespace(vnet, "n0");
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let live = scope.spawn(|| {
+            within(&near, || {
+                while began.elapsed() < LIMIT {
+                    // A refusal is an answer of the other end.
+                    match TcpStream::connect_timeout(&far, ONCE) {
+                        Err(error) if error.kind() != ErrorKind::ConnectionRefused => {}
+                        _ => return Ok(began.elapsed()),
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                Err(Error::NoAnswer(format!(
+                    "no answer over a new link after {LIMIT:?}"
+                )))
+            })
+        });
+        agent.apply(&after).map_err(refused)?;
+        let live = live.join().expect("the thread that waits does not panic")?;
+        wait_until_ready(agent)?;
+        Ok(live.as_secs_f64() * 1000.0)
+    })
 }
 
 /// Waits for the network's events until it is ready.
@@ -160,7 +207,9 @@ fn wait_until_ready(agent: &Agent) -> Result<()> {
         let last = events.map_err(refused)?.last().map(|it| it.number);
         let is_over = last.is_none();
         seen = last.unwrap_or(seen);
+        let asked = Instant::now();
         let report = agent.report(NAME).map_err(refused)?;
+        let took = asked.elapsed();
         match report.state {
             VnetState::Ready => return Ok(()),
             VnetState::Failed => return Err(Error::NoAnswer(report.obstacles.join("; "))),
@@ -169,6 +218,8 @@ fn wait_until_ready(agent: &Agent) -> Result<()> {
             }
             VnetState::Changing | VnetState::Degraded => {}
         }
+        // As `carina vnet up` does.
+        std::thread::sleep((4 * took).min(Duration::from_millis(500)));
     }
     Err(Error::NoAnswer(format!("not ready after {LIMIT:?}")))
 }
@@ -188,7 +239,7 @@ fn resident_bytes() -> Result<usize> {
 }
 
 fn of_ip(nodes: usize) -> Result<Measured> {
-    let document = ring(nodes)?;
+    let document = ring(nodes, &[])?;
     let layout = Layout::of(&document, &Layout::default());
     let [up, down] = scripts(&document, &layout);
     let made = timed("sh", &up);
@@ -288,6 +339,11 @@ fn timed(shell: &str, script: &str) -> Result<Duration> {
 }
 
 const NAME: &str = "scale";
+/// The port at which nothing listens, of the service that discards. (RFC 863)
+const DISCARD: u16 = 9;
+/// How long one attempt to reach the end of a new link takes, and the time between two.
+const ONCE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_micros(500);
 /// Longest time until a network is ready.
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -297,7 +353,7 @@ mod tests {
 
     #[test]
     fn script_makes_what_the_layout_has() {
-        let document = ring(4).unwrap();
+        let document = ring(4, &[]).unwrap();
         let layout = Layout::of(&document, &Layout::default());
         let [up, down] = scripts(&document, &layout);
         for line in [
@@ -323,8 +379,10 @@ mod tests {
             Metric::DownS,
             Metric::MibPerLink,
             Metric::IdlePercent,
+            Metric::LinkMs,
         ];
         assert_eq!(metrics, wanted);
+        assert!(measured[4].1 > 0.0, "{measured:?}");
         assert!(measured[..2].iter().all(|it| it.1 > 0.0), "{measured:?}");
     }
 }

@@ -97,6 +97,8 @@ pub enum Metric {
     MibPerLink,
     /// CPU time of a network in which nothing passes, in percent of one processor.
     IdlePercent,
+    /// Time until a link that is added to a network carries packets, in milliseconds.
+    LinkMs,
 }
 
 /// The value of one metric for one system, in one case at one SDU size, over all runs.

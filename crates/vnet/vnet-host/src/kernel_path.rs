@@ -26,7 +26,7 @@ use crate::impairment;
 use crate::names::port;
 
 /// The links that can use the kernel's path while nothing impairs them, by number: both ends are
-/// namespaces, and the rate is at least [`RATE_MIN`].
+/// namespaces, the rate is at least [`RATE_MIN`], and the document does not want the engine.
 pub(crate) fn possible(part: &HostPart) -> BTreeSet<u32> {
     let nodes = part.nodes.iter();
     let namespaces = nodes.filter(|node| node.kind == Kind::Namespace);
@@ -35,6 +35,7 @@ pub(crate) fn possible(part: &HostPart) -> BTreeSet<u32> {
         let mut ends = link.ends();
         matches!(link.far, Far::Here(_))
             && link.rate.bps() >= RATE_MIN
+            && link.path.is_auto()
             && ends.all(|end| namespaces.contains(end.node.as_str()))
     };
     let links = part.links.iter().filter(is_possible);
@@ -179,6 +180,7 @@ const QUEUE_MS: u64 = 5;
 
 #[cfg(test)]
 mod tests {
+    use carina_vnet::document::PathChoice;
     use carina_vnet::impairment::{Impairment, LinkImpairment};
 
     use super::*;
@@ -209,6 +211,8 @@ mod tests {
         assert_eq!(plain(&part, &[(1, impaired)].into()), [0, 2, 3].into());
         part.nodes[2].kind = Kind::Vm;
         assert_eq!(possible(&part), [0].into());
+        part.links[0].path = PathChoice::Engine;
+        assert_eq!(possible(&part), BTreeSet::new());
     }
 
     #[test]

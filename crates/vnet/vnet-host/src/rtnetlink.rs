@@ -73,7 +73,8 @@ impl RouteSocket {
             let length = self.receive()?;
             for message in messages(&self.buffer[..length]) {
                 let place = message.sequence.wrapping_sub(first) as usize;
-                let (Kind::Result(code), Some(request)) = (message.kind, requests.get(place)) else {
+                let (Kind::Result(code), Some(request)) = (message.kind, requests.get(place))
+                else {
                     continue;
                 };
                 if code != 0 && refused.is_ok() {
@@ -199,7 +200,9 @@ mod tests {
         let name = format!("cv-rtnetlink-{}", std::process::id());
         let namespace = Namespace::new(&name).unwrap();
         namespace
-            .ip(&["link", "add", "eth0", "type", "veth", "peer", "name", "eth1"])
+            .ip(&[
+                "link", "add", "eth0", "type", "veth", "peer", "name", "eth1",
+            ])
             .unwrap();
         within(&name, || {
             let mut socket = RouteSocket::new()?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use crate::document::{Carrier, Document, LinkImpairment, Rate};
+use crate::document::{Carrier, Document, LinkImpairment, PathChoice, Rate};
 use crate::founders::founders;
 use crate::host_part::{Far, FarHost, HostPart, LinkPart, Nic, NodePart, Users, VnetId};
 use crate::layout::{LaidAccess, LaidLink, Layout};
@@ -115,6 +115,7 @@ pub fn outer_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
         rate: unbounded,
         near: laid.end.clone(),
         far: Far::Nic(Nic::default()),
+        path: PathChoice::default(),
         impairment: LinkImpairment::default(),
     }));
     links
@@ -137,6 +138,7 @@ fn access_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
             access: laid.name.clone(),
             addresses: laid.addresses(number),
         }),
+        path: PathChoice::default(),
         impairment: LinkImpairment::default(),
     };
     layout.access().map(link).collect()
@@ -174,6 +176,7 @@ fn link_part(
         carrier: wanted.carrier,
         rate: wanted.rate,
         near: laid.ends[side].clone(),
+        path: wanted.path,
         impairment: match far {
             Far::Here(_) => wanted.impairment(),
             _ => wanted.impairment().at_end(side),

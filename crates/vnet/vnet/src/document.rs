@@ -136,6 +136,9 @@ pub struct Link {
     /// Encapsulation that carries the link between hosts.
     #[serde(default, rename = "as", skip_serializing_if = "Carrier::is_ipip")]
     pub carrier: Carrier,
+    /// What moves the frames of the link if both ends are on one host.
+    #[serde(default, skip_serializing_if = "PathChoice::is_auto")]
+    pub path: PathChoice,
     /// IPv4 addresses of the two ends; `None`: the layout of the network chooses them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<[InterfaceAddress; 2]>,
@@ -178,6 +181,17 @@ pub enum Carrier {
     Vxlan,
     /// A flow of a DIF.
     Dif,
+}
+
+/// What moves the frames of a link if both ends are on one host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PathChoice {
+    /// The host chooses: the kernel's own path if the link can use it, else the engine.
+    #[default]
+    Auto,
+    /// The engine, always.
+    Engine,
 }
 
 /// An end of a link: `r1`, or `r1:eth1` to choose the name of the interface.
@@ -287,6 +301,7 @@ impl Link {
             delay_max: None,
             loss_max: None,
             carrier: Carrier::default(),
+            path: PathChoice::default(),
             addresses: None,
             addresses6: None,
             mtu: None,
@@ -373,6 +388,24 @@ impl Carrier {
 
     fn is_ipip(&self) -> bool {
         *self == Self::Ipip
+    }
+}
+
+impl PathChoice {
+    /// The keyword of this choice in documents.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Engine => "engine",
+        }
+    }
+
+    /// Whether the host chooses the path.
+    #[must_use]
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    pub fn is_auto(&self) -> bool {
+        *self == Self::Auto
     }
 }
 

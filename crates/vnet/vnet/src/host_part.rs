@@ -17,7 +17,7 @@ use std::str::FromStr;
 use carina_wire::ether::Mac;
 use serde::{Deserialize, Serialize};
 
-use crate::document::{Boot, Carrier, Kind, LinkImpairment, Rate};
+use crate::document::{Boot, Carrier, Kind, LinkImpairment, PathChoice, Rate};
 
 pub use self::cause::Cause;
 pub use self::check::PartError;
@@ -149,6 +149,9 @@ pub struct LinkPart {
     pub near: EndPart,
     /// The other end: on this host, on another host, at end users, or at a physical card.
     pub far: Far,
+    /// What moves the frames of the link if both ends are on this host.
+    #[serde(default, skip_serializing_if = "PathChoice::is_auto")]
+    pub path: PathChoice,
     /// Impairments of the link by its document, as seen from `near`: of frames that `near` sends,
     /// and, if both ends are on this host, of frames of the other end. An operator may put others
     /// on top of them.

@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::document::limits::NAME_MAX;
-use crate::document::{Carrier, Document, LinkImpairment, Rate};
+use crate::document::{Carrier, Document, LinkImpairment, PathChoice, Rate};
 use crate::host_part::{EndPart, LinkPart, NodePart, VnetId};
 
 pub use self::agents::{FromAgent, ToAgent};
@@ -316,6 +316,9 @@ pub struct PartLink {
     pub delay_max_us: Option<u64>,
     /// The two ends of this piece.
     pub ends: [PartEnd; 2],
+    /// What moves the frames of this piece if both its ends are nodes of one host.
+    #[serde(default, skip_serializing_if = "PathChoice::is_auto")]
+    pub path: PathChoice,
     /// Impairments of the whole link by its document. A provider applies those of frames that its
     /// nodes send, and ignores the others.
     #[serde(default, skip_serializing_if = "LinkImpairment::is_none")]

@@ -99,6 +99,7 @@ fn reserve(key: PartKey) -> ToPip {
         rate: "1Mbps".parse().unwrap(),
         delay_max_us: None,
         ends: [PartEnd::Node(near()), PartEnd::Border("x".to_owned())],
+        path: Default::default(),
         impairment: Default::default(),
     };
     let part = Box::new(PartRequest {

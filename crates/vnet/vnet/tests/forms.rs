@@ -163,6 +163,7 @@ fn random_document(random: &mut Random) -> String {
             random,
         );
         maybe(&mut text, "loss_max = \"0.0001%\"", random);
+        maybe(&mut text, "path = \"engine\"", random);
         let addressed = addressed(link);
         maybe(&mut text, &addressed, random);
         maybe(&mut text, IMPAIRED, random);

@@ -42,6 +42,7 @@ fn house() -> House {
         rate: "1Mbps".parse().unwrap(),
         delay_max_us: None,
         ends: [PartEnd::Node(near()), PartEnd::Border("channel".to_owned())],
+        path: Default::default(),
         impairment: Default::default(),
     };
     let mut m = node("m", Kind::Vm, 2);

@@ -159,7 +159,7 @@ impl NamespaceNode {
     }
 }
 
-/// Configures the namespace of this thread: compares with what the kernel has, and changes the rest.
+/// Configures the namespace of this thread: changes what differs from what the kernel has.
 fn configure_all(part: &NodePart) -> Result<()> {
     let mut socket = RouteSocket::new()?;
     let has_ipv6 = part.has_ipv6();
@@ -173,10 +173,7 @@ fn configure_all(part: &NodePart) -> Result<()> {
 }
 
 /// Changes the routes in the namespace of this thread.
-fn change_routes(
-    before: &BTreeSet<StaticRoute>,
-    wanted: &BTreeSet<StaticRoute>,
-) -> Result<()> {
+fn change_routes(before: &BTreeSet<StaticRoute>, wanted: &BTreeSet<StaticRoute>) -> Result<()> {
     let requests = requests_for_routes(before, wanted);
     if requests.is_empty() {
         return Ok(());

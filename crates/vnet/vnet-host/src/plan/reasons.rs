@@ -104,6 +104,7 @@ pub(super) fn changes_of_link(old: &LinkPart, new: &LinkPart) -> Vec<String> {
         let (old, new) = (old.carrier.word(), new.carrier.word());
         changes.push(format!("{old} -> {new}"));
     }
+    changes.extend(change("path", old.path.word(), new.path.word()));
     changes.extend(change("impairment", old.impairment, new.impairment));
     changes
 }
@@ -142,11 +143,14 @@ pub(super) fn link_words(link: &LinkPart) -> String {
         Far::Users(_) => format!("{} for each user", link.rate),
         Far::Nic(_) => "a card of the host".to_owned(),
         Far::Here(_) | Far::Host(_) => {
-            let (rate, carrier) = (link.rate, link.carrier.word());
-            match link.impairment {
-                none if none.is_none() => format!("{rate}, {carrier}"),
-                impairment => format!("{rate}, {carrier}, {impairment}"),
+            let mut words = format!("{}, {}", link.rate, link.carrier.word());
+            if !link.path.is_auto() {
+                words = format!("{words}, path {}", link.path.word());
             }
+            if !link.impairment.is_none() {
+                words = format!("{words}, {}", link.impairment);
+            }
+            words
         }
     }
 }

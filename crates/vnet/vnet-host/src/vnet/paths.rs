@@ -39,15 +39,17 @@ impl Vnet {
             wanted.retain(|link| !paths.is_refused && is_allowed(*link));
             for link in &part.links {
                 let (number, rate) = (link.number, link.rate);
-                if paths.is_refused || !possible.contains(&number) {
+                let before = paths.limits.get(&number);
+                // A limit stays when its link moves to the engine, and must not be below the rate.
+                let is_left = before.is_some() && rate.bps() >= kernel_path::RATE_MIN;
+                if paths.is_refused || !(possible.contains(&number) || is_left) {
                     continue;
                 }
-                let before = paths.limits.get(&number);
                 if before.map_or(needs_limit(rate), |before| *before != Some(rate)) {
                     lines.extend(kernel_path::lines_of_limit(number, rate));
                     limits.insert(number, Some(rate));
                 }
-                if !paths.prepared.contains(&number) {
+                if possible.contains(&number) && !paths.prepared.contains(&number) {
                     lines.extend(kernel_path::lines_to_prepare(number));
                 }
                 if wanted.contains(&number) && !paths.made.contains(&number) {

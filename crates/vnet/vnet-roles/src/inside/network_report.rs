@@ -73,6 +73,7 @@ pub fn whole(vnet: VnetId, document: &Document, layout: &Layout) -> HostPart {
             rate: link.rate,
             near,
             far: Far::Here(far),
+            path: link.path,
             impairment: link.impairment(),
         })
     });

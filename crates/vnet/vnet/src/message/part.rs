@@ -76,6 +76,7 @@ impl PartRequest {
                 rate: link.rate,
                 near: near.clone(),
                 far,
+                path: link.path,
                 impairment: link.impairment,
             });
         }

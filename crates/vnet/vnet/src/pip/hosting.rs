@@ -32,6 +32,7 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: 
                 carrier: link.carrier,
                 rate: link.rate,
                 near: near.clone(),
+                path: link.path,
                 impairment: match far {
                     Far::Here(_) => link.impairment,
                     _ => link.impairment.at_end(side),

@@ -253,6 +253,7 @@ impl Split<'_> {
             rate: link.rate,
             delay_max_us: slack.map(|slack| (delay + slack).as_micros()),
             ends,
+            path: link.path,
             impairment: link.impairment(),
         };
         let mut pieces = Vec::new();

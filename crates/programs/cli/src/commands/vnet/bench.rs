@@ -271,11 +271,12 @@ fn table_of(results: &Results, metrics: &[(Metric, &str)]) -> Table {
 }
 
 /// The metrics and column titles of the table of large networks.
-const SCALE: [(Metric, &str); 4] = [
+const SCALE: [(Metric, &str); 5] = [
     (Metric::UpS, "up, s"),
     (Metric::DownS, "down, s"),
     (Metric::MibPerLink, "MiB per link"),
     (Metric::IdlePercent, "idle, % of a core"),
+    (Metric::LinkMs, "one more link, ms"),
 ];
 
 /// The metrics and column titles of the table of instantiations.

@@ -144,9 +144,11 @@ fn follow_within(
             seen = event.number;
             progress(format!("{:>7} ms  {}", event.at_ms, event.what));
         }
+        let asked = Instant::now();
         let report = client
             .report(name)
             .attempt(format!("waiting for network {name}"))?;
+        let took = asked.elapsed();
         match report.state {
             VnetState::Ready => return Ok(report),
             VnetState::Changing => {}
@@ -161,6 +163,9 @@ fn follow_within(
             )));
         }
         deadline.check(name, &report.obstacles.join("; "))?;
+        // A large network has many events, and a report of it is long: most of the time is left to
+        // the making of the network.
+        std::thread::sleep(REPORT_PAUSE_MAX.min(took * REPORT_PAUSE));
     }
 }
 
@@ -512,3 +517,6 @@ const TAKE_UP: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long one request for events waits; Ctrl-C is checked in between.
 const FOLLOW: Duration = Duration::from_millis(200);
+/// The pause after a report, in durations of the request for it, and at most.
+const REPORT_PAUSE: u32 = 4;
+const REPORT_PAUSE_MAX: Duration = Duration::from_millis(500);
