@@ -11,6 +11,7 @@ mod deps;
 mod leftovers;
 mod licence;
 mod loc;
+mod low_levels;
 mod modules;
 mod processes;
 mod program;

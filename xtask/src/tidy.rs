@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::low_levels;
 use crate::modules::{self, Cycle};
 use crate::prose;
 use crate::shown_files;
@@ -14,6 +15,7 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
     breaches.extend(cycles(&modules::cycles(&sources), CYCLES));
 
     breaches.extend(unreached(&sources));
+    breaches.extend(low_levels::check(&sources));
     for source in sources {
         for (line, breach) in breaches_of(&source, root) {
             let place = source.path.display();

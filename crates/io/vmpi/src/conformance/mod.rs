@@ -12,9 +12,10 @@ mod records;
 mod restart;
 mod wake_up;
 
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use carina_sys::monotonic_ns;
+use carina_sys::{Mapping, PAGE_BYTES, monotonic_ns};
 
 use crate::hl::Side;
 use crate::ll::{LinkState, VmpiImpl};
@@ -119,6 +120,29 @@ impl Random {
     /// Returns a number below `end`, which is not 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.draw() >> 16) as usize % end
+    }
+}
+
+/// Overwrites words of a shared region, of its rings alone, or a few words anywhere. `bytes` is the
+/// size of the region. For [`Fixture::damage`].
+///
+/// # Panics
+/// The region cannot be mapped.
+pub fn scribble(memory: impl AsFd, bytes: usize, random: &mut Random) {
+    let map = Mapping::shared(memory.as_fd(), 0, bytes).expect("the region can be mapped");
+    let kind = random.below(3);
+    let (from, words) = match kind {
+        0 => (0, bytes / 8),
+        1 => (PAGE_BYTES, (bytes - PAGE_BYTES) / 8),
+        _ => (0, 1 << random.below(10)),
+    };
+    for n in 0..words {
+        let word = if kind == 2 {
+            random.below(bytes / 8)
+        } else {
+            n
+        };
+        map.write(from + 8 * word, &random.draw().to_le_bytes());
     }
 }
 

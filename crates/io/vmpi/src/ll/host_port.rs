@@ -1,4 +1,4 @@
-//! The host's end of the VMPI of one VM, over ivshmem or over virtqueues.
+//! The host's end of the VMPI of one VM, over ivshmem, ivshmem-plain or virtqueues.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,6 +16,8 @@ use super::{VmpiImpl, ivshmem, virtqueue};
 pub enum HostPort {
     /// A region behind QEMU's ivshmem-doorbell device.
     Ivshmem(ivshmem::HostPort),
+    /// A region behind QEMU's ivshmem-plain device, or `--ivshmem` of Cloud Hypervisor.
+    IvshmemPlain(ivshmem::PlainPort),
     /// The virtqueues of QEMU's virtio-net-pci device.
     Virtqueue(virtqueue::HostPort),
 }
@@ -25,6 +27,7 @@ macro_rules! either {
     ($port:expr, $inner:ident => $what:expr) => {
         match $port {
             HostPort::Ivshmem($inner) => $what,
+            HostPort::IvshmemPlain($inner) => $what,
             HostPort::Virtqueue($inner) => $what,
         }
     };
@@ -62,15 +65,21 @@ impl HostPort {
         either!(self, port => port.region_bytes())
     }
 
-    /// Returns the path of the socket on which QEMU may listen for the node.
+    /// Returns the path of the socket on which QEMU may listen for the node; for ivshmem-plain, the
+    /// file that the VM maps.
     pub fn qemu_socket(&self) -> &Path {
-        either!(self, port => port.qemu_socket())
+        match self {
+            HostPort::Ivshmem(port) => port.qemu_socket(),
+            HostPort::IvshmemPlain(port) => port.region(),
+            HostPort::Virtqueue(port) => port.qemu_socket(),
+        }
     }
 
     /// Returns the path of the socket on which this end listens; `None` if it does not listen.
     pub fn listen_socket(&self) -> Option<&Path> {
         match self {
             HostPort::Ivshmem(port) => Some(port.listen_socket()),
+            HostPort::IvshmemPlain(_) => None,
             HostPort::Virtqueue(port) => port.listen_socket(),
         }
     }

@@ -8,12 +8,14 @@
 
 mod guest;
 mod host;
+mod plain;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub use guest::{GuestDevice, guest_devices};
 pub use host::HostPort;
+pub use plain::PlainPort;
 
 /// Number of interrupt vectors to configure for the device (`vectors=` of QEMU). Each start of the
 /// host's node during the life of a QEMU needs a new vector, because QEMU keeps the first doorbell

@@ -1,5 +1,7 @@
 //! Tests of the host port against a fake QEMU.
 
+mod conformance;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;

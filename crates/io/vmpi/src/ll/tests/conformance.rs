@@ -1,31 +1,10 @@
 //! The conformance suite over the devices of shared memory: memfd and ivshmem.
 
-use carina_sys::Memory;
-
-use crate::conformance::{Device, Fixture, Random};
+use crate::conformance::{Device, Fixture, Random, scribble};
 use crate::hl::Side;
 use crate::ll::memfd::MemfdRegion;
 
 const REGION: usize = 64 << 10;
-
-/// Overwrites words of the whole region, of the rings alone, or a few words anywhere.
-pub(crate) fn scribble(memory: &Memory, random: &mut Random) {
-    let map = memory.map().unwrap();
-    let kind = random.below(3);
-    let (from, words) = match kind {
-        0 => (0, REGION / 8),
-        1 => (4096, (REGION - 4096) / 8),
-        _ => (0, 1 << random.below(10)),
-    };
-    for n in 0..words {
-        let word = if kind == 2 {
-            random.below(REGION / 8)
-        } else {
-            n
-        };
-        map.write(from + 8 * word, &random.draw().to_le_bytes());
-    }
-}
 
 mod memfd {
     use super::*;
@@ -42,7 +21,7 @@ mod memfd {
         }
 
         fn damage(&mut self, _side: Side, random: &mut Random) -> bool {
-            scribble(self.0.memory(), random);
+            scribble(self.0.memory(), REGION, random);
             true
         }
     }
