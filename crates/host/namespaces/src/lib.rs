@@ -24,11 +24,14 @@ mod error;
 mod namespace;
 mod process;
 mod removal;
+mod user_namespace;
 
 pub use error::{Error, Result};
 pub use namespace::{
-    Keeper, Namespace, NamespaceAccess, can_enter_private, check_user_namespaces, enter_private,
-    hold_namespaces, is_namespace, namespace_file, new_namespace, veth_pair,
+    Namespace, NamespaceAccess, is_namespace, namespace_file, new_namespace, veth_pair,
 };
 pub use process::{ChildProcess, GRACE, Process, end_all, run_within};
 pub use removal::{end_processes_in, remove_namespaces};
+pub use user_namespace::{
+    Keeper, can_enter_private, check_user_namespaces, enter_private, hold_namespaces,
+};

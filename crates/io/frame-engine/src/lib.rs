@@ -50,6 +50,7 @@ mod part;
 mod ports;
 mod rehearsal;
 mod rest;
+mod sole;
 pub mod tap;
 pub mod tap_file;
 mod worker;
@@ -57,7 +58,7 @@ mod workers;
 
 pub use self::app::{
     AnyConfig, AppConfig, AppContext, AppError, FrameApp, Opened, Outside, Port, PortList,
-    PortNames, Sole, WhenFull, made,
+    PortNames, WhenFull, made,
 };
 pub use self::configure_error::{ConfigureError, WorkerError};
 pub use self::difference::Difference;
@@ -66,4 +67,5 @@ pub use self::link::{FRAME_BURST, LINK_FRAMES, LinkCounts};
 pub use self::network::Network;
 pub use self::notices::{NOTICES_MAX, Notice, Notices};
 pub use self::ports::Ports;
+pub use self::sole::Sole;
 pub use self::workers::{WorkerReport, Workers};

@@ -31,6 +31,7 @@
 
 mod device;
 mod front_end;
+mod handler;
 mod inflight;
 mod kicks;
 mod port;

@@ -3,5 +3,6 @@
 mod bare_peer;
 mod crossing;
 mod flows;
+mod hostile;
 mod pair;
 mod udp_peer;

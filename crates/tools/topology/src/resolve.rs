@@ -1,12 +1,15 @@
 //! Resolves the references between the lines of a topology file, and orders what has to be made.
 
+mod policies;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_api::control::Dialect;
-use carina_ipcp::{Catalogue, DifConfig, PolicySpec, QosCube};
+use carina_ipcp::{DifConfig, PolicySpec, QosCube};
 use carina_text::spelling::nearest;
 use serde_json::{Map, Value};
 
+use self::policies::{component_name, is_usual, known_policy, note_parameters};
 use super::check::{self, NodeChecks};
 use super::lower::{self, MTU};
 use super::parse::{Draft, DraftDif, DraftLink, Set, Setting, SettingError, put};
@@ -249,88 +252,6 @@ fn cube_of(cube: Map<String, Value>, at: Position) -> Result<QosCube, TopologyEr
     serde_json::from_value(Value::Object(cube)).map_err(|error| error_at(at, error))
 }
 
-/// A policy of rlite translated to Carina's names; `None` if Carina has no such policy.
-fn known_policy(
-    component: String,
-    spec: PolicySpec,
-    at: Position,
-    notes: &mut Vec<String>,
-) -> Result<Option<(String, PolicySpec)>, TopologyError> {
-    if RLITE_ONLY.contains(&component.as_str()) {
-        notes.push(format!(
-            "line {}: `{component} {}` of rlite has no equivalent; the DIF has its default policy",
-            at.line, spec.name
-        ));
-        return Ok(None);
-    }
-    // These components are in the catalogue of the node, but not in that of the crate `ipcp`.
-    if ["authentication", "sdu-protection"].contains(&component.as_str()) {
-        return Ok(Some((component, spec)));
-    }
-    let theirs = spec.name.clone();
-    let mut spec = like_of(&component, spec);
-    let mut catalogue = Catalogue::standard();
-    carina_management::describe(&mut catalogue);
-    if spec.name != theirs {
-        let params = std::mem::take(&mut spec.params);
-        let like = catalogue.check_params(&component, &spec);
-        let like = like.map_err(|what| error_at(at, what))?;
-        let (known, unknown): (BTreeMap<_, _>, BTreeMap<_, _>) = params
-            .into_iter()
-            .partition(|(name, _)| like.params.iter().any(|param| param.name == name));
-        spec.params = known;
-        note_parameters(&component, &theirs, unknown.keys(), at, notes);
-    }
-    let checked = catalogue.check_params(&component, &spec).map(drop);
-    checked.map_err(|what| error_at(at, what))?;
-    Ok(Some((component, spec)))
-}
-
-/// Replaces a policy of rlite by the equivalent policy of Carina, if that has another name.
-fn like_of(component: &str, mut spec: PolicySpec) -> PolicySpec {
-    match (component, spec.name.as_str()) {
-        ("routing", "link-state-lfa") => {
-            spec.name = "link-state".to_owned();
-            spec.params.insert("lfa".to_owned(), "true".to_owned());
-        }
-        ("enrollment", "default") => spec.name = "reconnecting".to_owned(),
-        _ => {}
-    }
-    spec
-}
-
-/// Notes that the parameters of a policy of rlite are ignored.
-fn note_parameters<'a>(
-    component: &str,
-    policy: &str,
-    names: impl Iterator<Item = &'a String>,
-    at: Position,
-    notes: &mut Vec<String>,
-) {
-    notes.extend(names.map(|name| {
-        format!(
-            "line {}: the parameter {name} of `{component} {policy}` is left out: it has no \
-             equivalent",
-            at.line
-        )
-    }));
-}
-
-/// Whether a policy of rlite is the default and only one of its component.
-fn is_usual(component: &str, spec: &PolicySpec) -> bool {
-    spec.name == "default" && ["enrollment", "flowalloc", "resalloc", "ribd"].contains(&component)
-}
-
-/// Carina's name for a component of rlite.
-fn component_name(dialect: Dialect, component: String) -> String {
-    let name = match (dialect, component.as_str()) {
-        (Dialect::Rlite, "addralloc") => "address-assignment",
-        (Dialect::Rlite, "dft") => "directory",
-        _ => return component,
-    };
-    name.to_owned()
-}
-
 /// Orders DIFs so that each comes after its N-1 DIFs, and members so that each can enroll with an
 /// earlier one.
 fn order_difs(
@@ -492,16 +413,6 @@ fn resolve_dif(
         places: configured.places,
     })
 }
-
-/// Components of rlite that Carina does not have.
-const RLITE_ONLY: [&str; 6] = [
-    "addralloc",
-    "dft",
-    "flowalloc",
-    "resalloc",
-    "ribd",
-    "namespace",
-];
 
 /// Longest name of an interface (`IFNAMSIZ` without the terminator).
 const INTERFACE_BYTES_MAX: usize = 15;

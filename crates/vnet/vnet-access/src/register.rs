@@ -1,9 +1,7 @@
 //! The register of an access point: who may join and who has joined, in a file. A decision is
 //! stored before it is announced.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::ErrorKind;
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -21,9 +19,11 @@ use carina_vnet::access::Right;
 
 pub use self::error::RegisterError;
 pub use self::facts::{DifFacts, Facts};
+use self::state::{State, UserState};
 
 mod error;
 mod facts;
+mod state;
 
 /// Decides which users may join an access point, and stores the used and revoked tokens and the
 /// sessions in a file.
@@ -33,27 +33,6 @@ pub struct Register {
     keys: HostKeys,
     facts: Facts,
     state: State,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct State {
-    /// UDP port on which the access point listens; 0 if the access point was retired.
-    port: u16,
-    #[serde(default)]
-    users: BTreeMap<String, UserState>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct UserState {
-    /// How often the user's tokens were revoked.
-    round: u64,
-    /// Tokens that were used, with the time when each expires.
-    #[serde(default)]
-    used: BTreeMap<String, u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    session: Option<Session>,
 }
 
 /// The session of a user who has joined.
@@ -453,38 +432,6 @@ impl Register {
 
     fn keep(&self) -> Result<(), RegisterError> {
         self.state.keep(&self.path)
-    }
-}
-
-impl State {
-    /// Reads the state from a file; `None` if the file does not exist.
-    fn read(path: &Path) -> Result<Option<State>, RegisterError> {
-        let text = match fs::read(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(|source| RegisterError::File {
-                path: path.to_owned(),
-                source,
-            })?,
-        };
-        let state = serde_json::from_slice(&text);
-        state.map(Some).map_err(|source| RegisterError::Json {
-            path: path.to_owned(),
-            source,
-        })
-    }
-
-    fn keep(&self, path: &Path) -> Result<(), RegisterError> {
-        let part = path.with_extension("part");
-        let text = serde_json::to_vec_pretty(self).map_err(|source| RegisterError::Json {
-            path: path.to_owned(),
-            source,
-        })?;
-        fs::write(&part, text)
-            .and_then(|()| fs::rename(&part, path))
-            .map_err(|source| RegisterError::File {
-                path: path.to_owned(),
-                source,
-            })
     }
 }
 

@@ -20,6 +20,7 @@
 //! caller's address and a nonce) makes them idempotent.
 
 mod deallocation;
+mod exchange;
 mod refusal;
 mod renewal;
 mod responder;
@@ -39,8 +40,9 @@ use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
 
+use self::exchange::exchange;
 use super::directory::Lookup;
-use super::flow_table::{Exchange, Flow, Role, State};
+use super::flow_table::{Flow, Role, State};
 use super::queries::{LookupFailed, Purpose};
 use super::requester::Requester;
 use super::schema::{self, FlowObject, MemberValue, Object, SpecValue, result};
@@ -64,7 +66,7 @@ const LINGER: Duration = Duration::from_millis(100);
 /// How long a refusal is kept, to answer repeated requests.
 const REFUSED_TIME: Duration = Duration::from_secs(30);
 
-/// Largest number of members that are asked for one flow.
+/// Largest number of members to which the request for one flow is sent.
 const CANDIDATES_MAX: usize = 8;
 
 impl Management {
@@ -483,28 +485,5 @@ impl Management {
                 }
             }
         }
-    }
-}
-
-impl Exchange {
-    /// Returns the message and its destination when a repetition is due.
-    fn repeat(&mut self, now: Instant) -> Option<(u64, Vec<u8>)> {
-        if self.repeat_at > now {
-            return None;
-        }
-        self.repeat_after = (self.repeat_after * 2).min(REPEAT_MAX);
-        self.repeat_at = now + self.repeat_after;
-        Some((self.address, self.message.encode()))
-    }
-}
-
-fn exchange(now: Instant, address: u64, message: Message) -> Exchange {
-    Exchange {
-        address,
-        message,
-        repeat_at: now + REPEAT_AFTER,
-        repeat_after: REPEAT_AFTER,
-        give_up_at: now + SILENCE_MAX,
-        is_pending: false,
     }
 }

@@ -1,5 +1,7 @@
 //! Tests that show tokens to a register and check what it stores.
 
+use std::fs;
+
 use carina_vnet::host_part::VnetId;
 use tempfile::TempDir;
 
