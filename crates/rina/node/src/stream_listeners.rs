@@ -7,7 +7,7 @@
 //! ```text
 //!             listen                       a flow comes
 //!   Bound ------------> Listening -----------------------------> accepted; message with descriptor
-//!     | a flow comes        | a flow comes, and the program has not read many others
+//!     | a flow comes        | a flow comes, and too many wait already
 //!     v                     v
 //!   refused              refused
 //! ```
@@ -21,7 +21,9 @@ use std::os::fd::AsFd;
 use carina_api::ipc::Mode;
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
 use carina_sys::unread_bytes;
-use rustix::net::sockopt::socket_send_buffer_size;
+use rustix::net::sockopt::{
+    set_socket_send_buffer_size, set_socket_send_buffer_size_force, socket_send_buffer_size,
+};
 
 use crate::attached_socket::stream_spec_checked;
 use crate::connections::{App, Connection, ConnectionId, Role};
@@ -36,6 +38,9 @@ impl Core {
     /// # Errors
     /// The registration is not one that accepts flows as streams.
     pub(crate) fn listen(&mut self, id: ConnectionId) -> Result<(), ErrorBody> {
+        if let Some(connection) = self.connections.get(id) {
+            make_room(connection);
+        }
         let app = self.connections.app_mut(id);
         let Some(listener) = app.and_then(|app| app.listener.as_mut()) else {
             let what = "only a registration with \"streams\" can listen; this registration must \
@@ -176,6 +181,22 @@ impl Core {
     }
 }
 
+/// Enlarges the send buffer of a registration's socket, so that as many flows can wait as
+/// connections at a listening TCP socket. The kernel limits the buffer to `net.core.wmem_max` if
+/// the node has no `CAP_NET_ADMIN`.
+fn make_room(connection: &Connection) {
+    let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn");
+    let number = text.ok().and_then(|text| text.trim().parse::<usize>().ok());
+    let flows = number.unwrap_or(BACKLOG_MAX).clamp(1, BACKLOG_MAX);
+    // The kernel doubles the number for its own data.
+    let bytes = flows * WAITING_FLOW_BYTES / 2 + FLOW_MESSAGE_BYTES;
+    let socket = connection.socket.as_fd();
+    let usual = socket_send_buffer_size(socket).unwrap_or_default();
+    if usual / 2 < bytes && set_socket_send_buffer_size_force(socket, bytes).is_err() {
+        let _ = set_socket_send_buffer_size(socket, bytes);
+    }
+}
+
 /// Whether the registration's socket has room for one more message. The node does not disconnect a
 /// program that does not read, because that would close the program's listening socket.
 fn has_room(connection: &Connection) -> bool {
@@ -189,3 +210,10 @@ fn has_room(connection: &Connection) -> bool {
 /// Largest number of bytes that one message `flow` occupies in the socket's send buffer: two names
 /// and a DIF of 255 bytes each, with each byte escaped, and the kernel's own data for a message.
 const FLOW_MESSAGE_BYTES: usize = 8 << 10;
+
+/// Bytes that a message `flow` with usual names occupies, as the kernel counts: about 1,300.
+const WAITING_FLOW_BYTES: usize = 2 << 10;
+
+/// Largest number of flows for which the node makes room at one registration: the usual value of
+/// `net.core.somaxconn`.
+const BACKLOG_MAX: usize = 4096;

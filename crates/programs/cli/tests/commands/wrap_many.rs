@@ -1,6 +1,6 @@
 //! Many connections of wrapped programs at once.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -72,6 +72,61 @@ for _ in range(3):
 idle = connect(IDLE)
 print('idle', flush=True); sys.stdin.read()
 ";
+
+const SLOW_SERVER: &str = "
+import time
+server = socket.socket(); server.bind(('0.0.0.0', 7000)); server.listen(COUNT)
+print('listening', flush=True)
+assert sys.stdin.readline() == 'accept\\n'
+for n in range(COUNT):
+    connection = server.accept()[0]; connection.sendall(b'%d' % n); connection.close()
+";
+
+const EAGER_CLIENT: &str = "
+to = (socket.gethostbyname('srv.dif.internal'), 7000)
+opened = []
+for _ in range(COUNT):
+    s = socket.socket(); s.setblocking(False)
+    assert s.connect_ex(to) in (0, 115); opened.append(s)
+poll, waiting = select.poll(), {s.fileno(): s for s in opened}
+for s in opened: poll.register(s, select.POLLOUT)
+while waiting:
+    for number, _ in poll.poll():
+        poll.unregister(number); s = waiting.pop(number)
+        error = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR); assert error == 0, error
+print('connected', flush=True)
+read = set()
+for s in opened: s.setblocking(True); read.add(int(s.recv(9)))
+assert read == set(range(COUNT)), len(read)
+";
+
+/// All connections are open before the server accepts the first.
+#[test]
+fn thousand_connections_wait_at_a_slow_server() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return println!("SKIP: there is no /usr/bin/python3 here");
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let count = limit.maximum.unwrap_or(u64::MAX).saturating_sub(200);
+    if count < 1000 || !rustix::process::geteuid().is_root() {
+        return println!("SKIP: 1,000 waiting flows need 1,200 descriptors and CAP_NET_ADMIN");
+    }
+    let node = both_in_one();
+    let of_count = |program: &str| format!("COUNT = 1000\n{program}");
+    let mut server = wrapped(&node, &["--as", "srv"], &of_count(SLOW_SERVER));
+    let mut output = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "listening\n");
+    let mut client = wrapped(&node, &[], &of_count(EAGER_CLIENT));
+    let mut connected = BufReader::new(client.stdout.take().unwrap());
+    line.clear();
+    connected.read_line(&mut line).unwrap();
+    assert_eq!(line, "connected\n");
+    server.stdin.take().unwrap().write_all(b"accept\n").unwrap();
+    assert!(client.wait().unwrap().success());
+    assert!(server.wait().unwrap().success());
+}
 
 /// 1,000 connections open, exchange data and close together, three times; then 10,000 are idle. A
 /// low limit of descriptors makes it fewer.
