@@ -38,13 +38,21 @@ pub const TABLES: [(&str, Metric, &str); 7] = [
     ("echo", Metric::RttP99Us, "round-trip time, 99 of 100, µs"),
 ];
 
-/// Default SDU sizes in bytes: those of figure 4a (0 to 4000 by 250), and larger ones.
+/// Default SDU sizes in bytes: those of figure 4a, 64, and larger ones.
 pub fn sizes() -> Vec<u64> {
-    let figure = (0..=4000).step_by(250);
-    let mut sizes: Vec<u64> = figure.chain([64, 16_384, 65_536, 1 << 20]).collect();
+    let mut sizes = figure_sizes();
+    sizes.extend([64, 16_384, 65_536, 1 << 20]);
     sizes.sort_unstable();
     sizes
 }
+
+/// The SDU sizes in bytes of figure 4a: 0 to [`FIGURE_SDU_MAX`] in steps of 250.
+pub fn figure_sizes() -> Vec<u64> {
+    (0..=FIGURE_SDU_MAX).step_by(250).collect()
+}
+
+/// Largest SDU of figure 4a, in bytes.
+pub const FIGURE_SDU_MAX: u64 = 4000;
 
 /// SDU sizes at which the echo is measured, in bytes.
 pub const ECHO_SIZES: [u64; 4] = [64, 1500, 4000, 65_000];

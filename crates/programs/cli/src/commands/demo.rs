@@ -22,17 +22,17 @@ use crate::report::progress;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  carina demo --out .\n\nWrites fig4a.svg and fig4a.json. Takes \
-    less than three minutes on two cores."
+    about one minute on two cores."
 )]
 pub(crate) struct DemoArgs {
     /// Directory in which to write fig4a.svg and fig4a.json
     #[arg(long, default_value = ".")]
     out: PathBuf,
     /// Number of runs of each measurement, from which the confidence intervals are computed
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Duration of each single measurement, such as 120ms
-    #[arg(long, default_value = "120ms", value_parser = parse_ns)]
+    /// Duration of each single measurement, such as 100ms
+    #[arg(long, default_value = "100ms", value_parser = parse_ns)]
     time: u64,
     /// The carina program to run in the guest [default: this program]
     #[arg(long)]
@@ -43,9 +43,6 @@ pub(crate) struct DemoArgs {
 
 /// The systems compared in the original figure.
 const SYSTEMS: [&str; 3] = [OURS, "virtio-net", "e1000"];
-
-/// Largest SDU of the original figure, in bytes.
-const FIGURE_SDU_MAX: u64 = 4000;
 
 /// Boots a VM, pings an application in it, measures goodput between VM and host, prints the tables,
 /// and writes `fig4a.json` and `fig4a.svg`.
@@ -62,7 +59,7 @@ pub(crate) fn run(shared: &Shared, args: DemoArgs) -> Outcome {
     let options = HvOptions {
         runs: args.runs.max(1),
         time_ns: args.time,
-        sizes: hv::sizes(),
+        sizes: hv::figure_sizes(),
         cases: hv::CASES[..2].to_vec(),
         systems: SYSTEMS.to_vec(),
         guest_program: None,
@@ -76,7 +73,7 @@ pub(crate) fn run(shared: &Shared, args: DemoArgs) -> Outcome {
     std::fs::write(&file, json).attempt(format!("writing {}", file.display()))?;
     let figure = args.out.join("fig4a.svg");
     let title = "Goodput between a VM and its host (means, 95 % confidence)";
-    draw(&results, FIGURE_SDU_MAX, title, &figure)?;
+    draw(&results, hv::FIGURE_SDU_MAX, title, &figure)?;
     show(shared, &results, &hv::TABLES[..2], &SYSTEMS)?;
     progress(format!(
         "wrote {} and {} after {:.0} s",

@@ -2,7 +2,9 @@
 //! node.
 
 mod graphs;
-pub(crate) mod screen;
+pub(crate) mod live;
+#[cfg(feature = "screen")]
+mod screen;
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ use carina_text::table::{Table, short};
 use serde::Serialize;
 
 use self::graphs::GraphSample;
-use self::screen::{Column, Live};
+use self::live::{Column, Live};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
@@ -85,11 +87,13 @@ pub(crate) fn run(shared: &Shared, args: &TopArgs) -> Outcome {
 }
 
 /// Shows live rates: on a screen, or as one table, or with `--json` as one line for each interval.
+/// Without the feature `screen`, prints one table after each interval in place of the screen.
 ///
 /// # Errors
 /// A sample cannot be taken.
 pub(crate) fn show<L: Live<Row: Serialize>>(shared: &Shared, args: &TopArgs, live: &L) -> Outcome {
     let interval = Duration::from_nanos(args.interval.max(10_000_000));
+    #[cfg(feature = "screen")]
     if !shared.json && !args.once {
         return screen::run(interval, live);
     }

@@ -28,6 +28,7 @@ mod join;
 mod keeping;
 mod member_node;
 mod network;
+mod network_report;
 mod page_file;
 mod picture;
 mod plan;

@@ -4,7 +4,8 @@ use carina_vnet::report::NodeSwitch;
 use carina_vnet_host::link_name::NamedLink;
 
 use super::agent::client;
-use super::network::{follow_until_settled, link_word, node_word, report_of};
+use super::network::{follow_until_settled, report_of};
+use super::network_report::{link_word, node_word};
 use super::roles::inside;
 use super::roles::operator::{self, OperatorArgs};
 use crate::Shared;
@@ -27,7 +28,7 @@ pub(crate) struct NodeArgs {
 /// Subcommands of `carina vnet link`: take a link up or down.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum LinkCommand {
-    /// Take a link up, and wait until a probe passes it
+    /// Bring a link up, and wait until a probe packet has passed it
     #[command(after_help = "Example:\n  carina vnet link up r1,r2")]
     Up(LinkArgs),
     /// Take a link down: its interfaces lose their carriers, and it carries no frames
@@ -75,7 +76,7 @@ pub(super) fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcom
             report
         }
     };
-    let Some(node) = report.nodes.iter().find(|it| it.name == args.node) else {
+    let Some(node) = report.nodes.iter().find(|node| node.name == args.node) else {
         return Err(failed(format!(
             "node {} was removed in the meantime",
             args.node
@@ -121,7 +122,7 @@ pub(super) fn link(shared: &Shared, command: &LinkCommand) -> Outcome {
             report
         }
     };
-    let Some(link) = report.links.iter().find(|it| it.number == named.number) else {
+    let Some(link) = report.links.iter().find(|link| link.number == named.number) else {
         return Err(failed(format!(
             "link {} was removed in the meantime",
             args.link

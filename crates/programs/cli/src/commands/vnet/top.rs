@@ -7,10 +7,11 @@ use carina_vnet_roles::operator;
 use serde::Serialize;
 
 use super::agent::client;
-use super::network::{link_word, report_of};
+use super::network::report_of;
+use super::network_report::link_word;
 use super::roles::operator::{OperatorArgs, only};
 use crate::Shared;
-use crate::commands::top::screen::{Column, Live};
+use crate::commands::top::live::{Column, Live};
 use crate::commands::top::{self, TopArgs};
 use crate::failure::{Attempt, Failure, Outcome};
 
