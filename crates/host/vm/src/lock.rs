@@ -21,7 +21,7 @@ pub(crate) struct Lock {
 pub(crate) enum Mode {
     /// Others may hold it in shared mode too.
     Shared,
-    /// No other process may hold it.
+    /// No other process may hold the lock.
     Exclusive,
 }
 

@@ -192,7 +192,7 @@ impl Machine {
         self.vmpi(VmpiKind::Ivshmem, socket)
     }
 
-    /// As [`Machine::ivshmem`], a device of either kind.
+    /// Like [`Machine::ivshmem`], for a device of the given kind.
     pub fn vmpi(mut self, kind: VmpiKind, socket: impl Into<PathBuf>) -> Machine {
         self.vmpi.push((kind, socket.into()));
         self

@@ -14,7 +14,7 @@ use crate::tool;
 /// A loadable module, uncompressed.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its name as the kernel spells it, with `_` in place of `-`.
+    /// Name of the module as the kernel spells it, with `_` in place of `-`.
     pub(crate) name: String,
     /// Contents of the object file.
     pub(crate) object: Vec<u8>,

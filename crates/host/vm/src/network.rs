@@ -57,7 +57,7 @@ pub enum Backend {
         /// Whether rings are packed; otherwise they are split.
         packed: bool,
     },
-    /// Nothing: the card is unplugged.
+    /// The card is unplugged: it is connected to nothing.
     Unplugged,
     /// Any other `-netdev` value, without its `id=`, such as `socket,udp=…,localaddr=…`.
     Other(String),

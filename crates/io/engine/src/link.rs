@@ -260,7 +260,7 @@ impl Links {
         false
     }
 
-    /// For the source: puts a packet on the link.
+    /// Puts a packet on the link. Only the source of the link may call this.
     ///
     /// # Errors
     /// Returns the packet if the link has ended; the caller counts the drop.
@@ -325,7 +325,7 @@ impl Links {
         self.left_over.push(id);
     }
 
-    /// For the sink: asks for this link to be ready again in the next breath.
+    /// Makes this link ready again in the next breath. Only the sink of the link may call this.
     pub fn retry(&mut self, id: LinkId) {
         let Some(link) = self.link_mut(id) else {
             return;

@@ -38,11 +38,11 @@ struct Cell {
 /// Where the body's bytes are.
 enum Body {
     Empty,
-    /// In a ring, until the end of the breath.
+    /// The bytes are in a ring, and valid until the end of the breath.
     Ring(Lease),
-    /// In a buffer of its own.
+    /// The bytes are in a buffer that only this packet uses.
     Own(Buffer),
-    /// In a buffer that other packets share.
+    /// The bytes are in a buffer that other packets share.
     Shared(Shared),
 }
 

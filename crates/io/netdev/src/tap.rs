@@ -215,7 +215,7 @@ impl Tap {
 pub enum TapResult {
     /// The frame was read or written; its length in bytes, without the header.
     Done(usize),
-    /// No frame waits to be read, or the kernel accepts no more now.
+    /// No frame waits to be read, or the kernel cannot accept a frame at this moment.
     Later,
     /// The interface is down.
     Down,

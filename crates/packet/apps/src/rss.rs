@@ -50,7 +50,7 @@ pub struct ClassConfig {
     /// Whether frames of one flow, or frames between two addresses, go to the same output.
     #[serde(default)]
     pub by: RssBy,
-    /// Whether the class gets a copy, and the frame goes on to the next class.
+    /// Whether the frame also continues to the next class; this class then gets a copy.
     #[serde(default, rename = "continue")]
     pub goes_on: bool,
 }

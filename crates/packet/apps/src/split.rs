@@ -24,14 +24,14 @@ pub struct SplitConfig {
     pub by: SplitBy,
 }
 
-/// Which frames the app `split` sends to the same output.
+/// How the app `split` chooses the output of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SplitBy {
-    /// None in particular: the outputs get frames in turn.
+    /// The outputs get frames in turn, whatever the frames contain.
     #[default]
     Frame,
-    /// The frames of a flow.
+    /// All frames of a flow go to the same output.
     Flow,
 }
 

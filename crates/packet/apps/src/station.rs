@@ -17,7 +17,7 @@ pub struct Station4 {
     pub mac: [u8; 6],
     /// The station's IPv4 address.
     pub ip: [u8; 4],
-    /// IPv4 address of the next hop, if its MAC address must be asked for.
+    /// IPv4 address of the next hop; `None` if its MAC address is configured.
     pub next: Option<[u8; 4]>,
 }
 
@@ -45,7 +45,7 @@ impl Station4 {
         })
     }
 
-    /// An ARP request for the next hop; `None` if its MAC address need not be asked for.
+    /// An ARP request for the next hop; `None` if its MAC address is configured.
     #[must_use]
     pub fn request(&self) -> Option<Arp4> {
         let next = self.next?;
@@ -65,7 +65,7 @@ pub struct Station6 {
     pub mac: [u8; 6],
     /// The station's IPv6 address.
     pub ip: [u8; 16],
-    /// IPv6 address of the next hop, if its MAC address must be asked for.
+    /// IPv6 address of the next hop; `None` if its MAC address is configured.
     pub next: Option<[u8; 16]>,
     /// Whether the station forwards packets, which its advertisements state.
     pub is_router: bool,

@@ -64,9 +64,9 @@ pub struct LuaApp {
 /// Why a script was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// Its memory is used up, so another script cannot take over its interpreter.
+    /// The script's memory is used up, so another script cannot take over its interpreter.
     Memory,
-    /// It raised an error, or did not return in time.
+    /// The script raised an error, or did not return in time.
     Failed,
 }
 

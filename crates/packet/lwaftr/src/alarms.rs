@@ -120,7 +120,7 @@ struct Rule {
 
 #[derive(Clone, Copy, Debug)]
 enum When {
-    /// A counter that is 1 while something is well has become 0.
+    /// The counter of this name, which is 1 in a good state, is 0.
     No(&'static str),
     /// The sum of the counters has grown by more than `above` in `over_s` seconds.
     Grows {

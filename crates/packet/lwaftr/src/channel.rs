@@ -94,8 +94,8 @@ pub struct Answer {
     pub id: Value,
     /// The outcome of the request.
     pub status: Status,
-    /// What the request asked for, or the reason why it was refused; `None` if a successful request
-    /// returns nothing.
+    /// The requested value, or the reason why the request was refused; `None` if a successful
+    /// request returns nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }

@@ -50,7 +50,7 @@ pub enum ClaimError {
     Held {
         /// The frames that were to be claimed.
         place: Place,
-        /// The other process; 0 when it is not visible in this PID namespace.
+        /// Pid of the other process; 0 if this PID namespace does not show it.
         pid: i32,
     },
     /// The claim's name is held by a process of another user, which may not run an AFTR.
@@ -59,7 +59,7 @@ pub enum ClaimError {
     Squatted {
         /// The frames that were to be claimed.
         place: Place,
-        /// That process; 0 when it is not visible in this PID namespace.
+        /// Pid of the process that holds the lock; 0 if this PID namespace does not show it.
         pid: i32,
         /// The user of that process.
         uid: u32,

@@ -201,7 +201,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// A limit of `rate`, of which nothing is used yet.
+    /// A limit of `rate` from which nothing has been used yet.
     #[must_use]
     pub fn new(rate: ErrorRate) -> Limit {
         Limit {

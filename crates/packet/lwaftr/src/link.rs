@@ -61,7 +61,7 @@ pub struct Ether {
     pub mac: Mac,
     /// VLAN of all frames; `None` for untagged frames.
     pub vlan: Option<u16>,
-    /// The next hop's MAC address, if it is configured and need not be asked for.
+    /// The next hop's MAC address, if it is configured; `None` if it must be resolved.
     pub next: Option<Mac>,
 }
 

@@ -40,7 +40,7 @@ pub enum Edit {
     Remove,
 }
 
-/// Why no part of the configuration can be shown or changed as a request says.
+/// Why a request to show or change a part of the configuration fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {

@@ -13,7 +13,7 @@ use crate::link::ETHER;
 /// Which packets an AFTR copies to its mirror port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Monitor {
-    /// No packet.
+    /// No packet is copied.
     #[default]
     None,
     /// Every frame.

@@ -25,9 +25,9 @@ pub struct Packet4<'a> {
 /// Direction of a packet through a softwire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketDirection {
-    /// Towards the B4 that owns the packet's destination.
+    /// The packet goes to the B4 that owns its destination address.
     ToB4,
-    /// From the B4 that owns the packet's source.
+    /// The packet comes from the B4 that owns its source address.
     FromB4,
 }
 

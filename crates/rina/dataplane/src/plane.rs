@@ -40,7 +40,7 @@ pub(crate) struct Plane {
     ports: PortTable,
     ipcps: HashMap<IpcpId, IpcpHandle>,
     lingering: Lingering,
-    /// Where to report that nothing moves any more.
+    /// Threads that wait until nothing moves any more; each is sent one message then.
     idle_waiters: Vec<Sender<()>>,
     /// Breaths since a packet last moved.
     quiet_breaths: u32,

@@ -9,7 +9,7 @@ use carina_api::{IpcpId, PortId};
 use carina_engine::AppId;
 use carina_ipcp::N1Port;
 
-/// Where the manager puts its request to end a flow: the reason for the peer.
+/// Holds the manager's request to end a flow: the reason, which the peer is given.
 pub type CloseRequest = Rc<RefCell<Option<String>>>;
 
 /// Makes another worker end the flow with this port-id. The text is the reason for the peer.

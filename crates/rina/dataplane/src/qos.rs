@@ -130,17 +130,17 @@ pub enum QosError {
     /// The share of SDUs that may be lost, in 1/10000, is lower than the offer.
     #[error("max_loss: {asked} of 10000 requested, {offer} of 10000 offered")]
     Loss {
-        /// The requested share.
+        /// The requested share, in 1/10000.
         asked: u16,
-        /// The offered share.
+        /// The offered share, in 1/10000.
         offer: u16,
     },
     /// The number of consecutive SDUs that may be lost is lower than the offer.
     #[error("max_sdu_gap: {asked} requested, {offer} offered")]
     Gap {
-        /// The requested number.
+        /// The requested number of SDUs.
         asked: u64,
-        /// The offered number.
+        /// The offered number of SDUs.
         offer: u64,
     },
     /// Order is requested but not offered.

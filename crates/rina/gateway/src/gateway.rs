@@ -106,7 +106,7 @@ impl Gateway {
     /// # Errors
     /// The node refuses the name.
     pub fn internet(&mut self, settings: Internet) -> Result<(), GatewayError> {
-        self.add_door(settings).map(drop)
+        self.add_internet(settings).map(drop)
     }
 
     /// Adds a service of any kind. Returns its number, with which [`Gateway::remove`] ends it.
@@ -114,7 +114,7 @@ impl Gateway {
         match service {
             Setting::Expose(settings) => self.add_exposed(settings).map(|(id, _)| id),
             Setting::Connect(settings) => self.add_connector(settings).map(|(id, _)| id),
-            Setting::Internet(settings) => self.add_door(settings),
+            Setting::Internet(settings) => self.add_internet(settings),
         }
     }
 
@@ -155,7 +155,7 @@ impl Gateway {
         Ok((id, endpoint))
     }
 
-    fn add_door(&mut self, settings: Internet) -> Result<u32, GatewayError> {
+    fn add_internet(&mut self, settings: Internet) -> Result<u32, GatewayError> {
         let (id, watch) = self.next();
         let service = ProxyService::door(self.node.clone(), settings, watch)?;
         self.services.insert(id, Box::new(service));

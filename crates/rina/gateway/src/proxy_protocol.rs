@@ -49,7 +49,7 @@ const VERSION_2_PROXY: u8 = 0x21;
 /// `AF_UNSPEC`, protocol `UNSPEC`.
 const UNSPECIFIED: u8 = 0x00;
 
-/// `PP2_TYPE_AUTHORITY`: the host name that the client asked for.
+/// `PP2_TYPE_AUTHORITY`: the host name to which the client connects.
 const AUTHORITY_TLV: u8 = 0x02;
 
 /// Longest value, in bytes: four of them fit the length of the header.

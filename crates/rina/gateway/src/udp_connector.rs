@@ -285,5 +285,5 @@ const SOCKET: u32 = 0;
 /// Largest number of datagrams of one peer that wait for its flow.
 const WAITING_MAX: usize = 16;
 
-/// For how long datagrams of a peer are dropped after its flow was refused.
+/// How long datagrams of a peer are dropped after its flow was refused.
 const REFUSED_FOR: Duration = Duration::from_secs(1);

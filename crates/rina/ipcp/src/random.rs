@@ -8,7 +8,7 @@ use carina_time::Duration;
 pub struct Random(SplitMix);
 
 impl Random {
-    /// Makes a generator of which the same `seed` always gives the same numbers.
+    /// Makes a generator. The same `seed` always gives the same numbers.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(SplitMix::new(seed))

@@ -97,7 +97,7 @@ pub(super) enum HomeAnswer {
     Taken,
     /// The home has no room; the text names the limit.
     Full(String),
-    /// No answer, or another error.
+    /// No answer came, or another error.
     Nothing,
 }
 

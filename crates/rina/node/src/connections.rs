@@ -16,7 +16,7 @@ pub(crate) struct Connection {
 
 /// What a connection is used for.
 pub(crate) enum Role {
-    /// Nothing yet, or an allocation that has been answered.
+    /// The client has requested nothing yet, or its allocation has been answered.
     New,
     /// The registration of an application.
     App(App),

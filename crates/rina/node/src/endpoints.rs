@@ -41,7 +41,7 @@ pub(crate) struct Endpoint {
     /// The socket that the application attached; `None` if it attached no socket, and after the
     /// flow is made.
     pub attached: Option<StreamSocket>,
-    /// Whether the request and the flow continue when the connection that asked for it is closed.
+    /// Whether the request and the flow continue when the connection that made the request closes.
     pub is_detached: bool,
     /// Whether the application's process has registered for memory barriers.
     pub membarrier: bool,
@@ -95,7 +95,7 @@ pub(crate) enum ChannelEnd {
     Socket(OwnedFd),
     /// Nothing to hand over: the application attached one end of its own socket and uses the other.
     Attached,
-    /// Nothing to hand over: the IPCP is linked on the data plane.
+    /// An IPCP uses the flow: it is linked on the data plane, and no descriptor is handed over.
     Ipcp,
 }
 

@@ -235,7 +235,7 @@ impl Core {
         }
     }
 
-    /// Registers in a new IPCP every application that asked for all DIFs or for this IPCP's DIF.
+    /// Registers in a new IPCP every application that registered in all DIFs or in this IPCP's DIF.
     pub(crate) fn register_all_in(&mut self, ipcp: IpcpId) {
         let Some(dif) = self.ipcps.dif_of(ipcp) else {
             return;

@@ -21,7 +21,7 @@ use libc::{c_char, c_int, c_void, hostent, size_t, socklen_t};
 use crate::answer::{AddressTuple, Arena, Host, Status};
 use crate::lookup::{Found, Lookup};
 
-/// Where a function reports its errors.
+/// The two places where glibc expects the error codes of a function.
 #[derive(Clone, Copy)]
 struct Errors {
     errno: *mut c_int,

@@ -53,9 +53,9 @@ pub enum What {
 /// A direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the Internet to B4s.
+    /// Packets from the Internet to B4s are encapsulated.
     Encap,
-    /// From B4s to the Internet.
+    /// Packets from B4s to the Internet are decapsulated.
     Decap,
 }
 

@@ -198,7 +198,7 @@ fn known(
 enum Check {
     Right,
     Wrong,
-    /// The capture cut the check off.
+    /// The capture ends before the checksum.
     Unknown,
 }
 

@@ -70,7 +70,7 @@ pub struct Tally {
     pub lost: u64,
     /// PDUs lost because the queue was full.
     pub overflowed: u64,
-    /// PDUs of which a second copy arrived.
+    /// Number of PDUs that arrived twice.
     pub doubled: u64,
     /// Copies of PDUs that arrived damaged.
     pub corrupted: u64,

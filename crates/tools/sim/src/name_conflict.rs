@@ -24,11 +24,11 @@ use carina_random::{Random, mix};
 /// When the second of the two systems joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// While the first one is a member and can be reached.
+    /// The second joins while the first is a member and can be reached.
     Later,
-    /// At the same moment as the first one.
+    /// Both join at the same moment.
     AtOnce,
-    /// In the half without the first one, while the halves are split.
+    /// The network is split, and the second joins in the half without the first.
     Parted,
 }
 

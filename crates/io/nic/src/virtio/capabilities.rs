@@ -143,7 +143,8 @@ pub(super) struct Place {
     bar: u8,
     offset: u32,
     len: u32,
-    /// For notifications: the factor for a ring's notification offset.
+    /// Factor that turns a ring's notification offset into bytes; only the notification window
+    /// has one.
     pub(super) multiplier: u32,
 }
 

@@ -23,7 +23,8 @@ use super::n1::{Crossed, INITIATOR_WAIT, Stage};
 use super::{RULES, Rlite};
 use crate::interop::names::Name;
 
-/// How long this side waits for the answer to its M_CONNECT after the other's M_CONNECT arrived.
+/// How long this side waits for the answer to its M_CONNECT after the other side's M_CONNECT
+/// arrived.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 impl Rlite {

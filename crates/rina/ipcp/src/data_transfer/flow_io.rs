@@ -49,16 +49,16 @@ pub(super) struct FlowIo<P> {
     pub(super) is_skipping: bool,
     /// Why a reliable flow has lost something that was written; nothing written later is sent.
     pub(super) broken: Option<Box<str>>,
-    /// It has been reported that an SDU was too long.
+    /// Whether the report that an SDU was too long has been made.
     pub(super) is_refusal_reported: bool,
-    /// Listed among the flows that have something for their readers.
+    /// Whether the flow is in the list of flows that have something for their readers.
     pub(super) is_listed: bool,
-    /// Listed among the flows whose SDUs may lie in memory of the current burst.
+    /// Whether the flow is in the list of flows whose SDUs may lie in memory of the current burst.
     pub(super) is_unkept: bool,
-    /// The flow waits for the queue of an N-1 flow to get shorter.
+    /// Whether the flow waits for the queue of an N-1 flow to get shorter.
     pub(super) is_held: bool,
-    /// The last report to the writer said less room than there may be now, so the writer waits for
-    /// a report of more room.
+    /// Whether the last report to the writer gave less room than there may be now. The writer waits
+    /// for a report of more room.
     pub(super) is_short: bool,
     /// Listed among the flows whose room has grown.
     pub(super) is_room_listed: bool,

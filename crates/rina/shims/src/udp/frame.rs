@@ -30,7 +30,7 @@ pub(crate) enum Frame<'a> {
     },
     /// Requests a flow.
     Request {
-        /// The sender's number of the flow.
+        /// Number by which the sender identifies the flow.
         from: u16,
         /// Name of the calling application.
         caller: AppName,
@@ -41,7 +41,7 @@ pub(crate) enum Frame<'a> {
     Accept {
         /// The receiver's number of the flow.
         flow: u16,
-        /// The sender's number of the flow.
+        /// Number by which the sender identifies the flow.
         from: u16,
     },
     /// Refuses a request.
@@ -55,7 +55,7 @@ pub(crate) enum Frame<'a> {
     End {
         /// The receiver's number of the flow; 0 if the sender does not know it.
         flow: u16,
-        /// The sender's number of the flow.
+        /// Number by which the sender identifies the flow.
         from: u16,
         /// Reason, for people; empty when the application closed the flow.
         reason: &'a str,

@@ -5,11 +5,11 @@ use carina_lua::config::{LuaConfig, Script as Text};
 /// What a measured Lua script does, by the case in which an app in Rust does the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Script {
-    /// That of case `filter`.
+    /// Filters frames as the case `filter` does.
     Filter,
-    /// That of case `count`, with `examples/lua/count.lua`.
+    /// Counts frames as the case `count` does, with `examples/lua/count.lua`.
     Count,
-    /// That of case `hop-1`.
+    /// Forwards frames as the case `hop-1` does.
     Hop,
 }
 

@@ -294,7 +294,7 @@ fn installed(name: &str) -> Option<PathBuf> {
 /// The name of the wrapped server.
 const HOST: &str = "bench";
 
-/// Its port, which is a name only.
+/// Port of the wrapped server. It is only part of a name: no socket of the kernel has it.
 const WRAPPED_PORT: u16 = 7000;
 
 const PYTHON: &str = "/usr/bin/python3";

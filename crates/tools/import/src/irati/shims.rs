@@ -18,7 +18,7 @@ pub(super) struct Shim<'a> {
     pub dif: &'a str,
     /// The IPCP's entry in `ipcProcessesToCreate`.
     pub from: &'a Node,
-    /// Its template: file name and content. `None` if it has none.
+    /// Template of the shim: file name and content. `None` if the file gives no template.
     pub template: Option<&'a (String, Node)>,
 }
 

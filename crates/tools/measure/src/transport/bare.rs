@@ -29,7 +29,7 @@ const PAUSE_SPINS_MAX: u32 = 127;
 /// A peer that takes nothing from a full ring for this long counts as dead.
 const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where two bare rings are in memory: a file and an offset in it.
+/// Place of two bare rings in memory: a file and an offset in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BarePlace {
     /// Path of a file, or of the memory of a device.

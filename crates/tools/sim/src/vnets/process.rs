@@ -37,7 +37,7 @@ pub(super) struct Process<M> {
 pub(super) enum Work {
     /// A message, with the name of its sender.
     Take(String, Packet),
-    /// Its timer is due.
+    /// The timer of the process is due.
     Timer,
 }
 
