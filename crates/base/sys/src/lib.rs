@@ -1,5 +1,5 @@
 //! Safe interfaces to the operating system: memfd, mmap, eventfd, doorbells, epoll, fd passing,
-//! membarrier, network namespaces.
+//! membarrier, network namespaces, grants and event channels of Xen.
 //!
 //! This crate has all system calls that the workspace needs beyond `std`, so that the crates above
 //! can forbid `unsafe`. It does not interpret memory or messages, and trusts no other process: it
@@ -24,6 +24,7 @@ mod socket;
 mod socket_watch;
 mod stop;
 mod succession;
+mod xen;
 
 pub use crate::clock::{CpuClock, cpu_time_ns, monotonic_ns};
 pub use crate::doorbell::{Doorbell, doorbells_ring_again};
@@ -51,3 +52,7 @@ pub use crate::socket::{
 pub use crate::socket_watch::SocketWatch;
 pub use crate::stop::{ReloadSignal, StopSignal};
 pub use crate::succession::{SUCCESSION, listen_tcp, lock_file};
+pub use crate::xen::{
+    XenDomain, XenEventChannels, XenForeignPages, XenGrant, XenGrantedPages, XenUnmapNotice,
+    open_xenbus, xen_devices_exist,
+};
