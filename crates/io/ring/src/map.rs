@@ -58,6 +58,24 @@ impl RingMap {
         Ok(Self { mapping, capacity })
     }
 
+    /// Wraps memory that is mapped as [`RingMap::map`] maps it: a header page, then the data twice
+    /// in a row. The memory need not be of a file that can be mapped twice.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the capacity is not allowed, or does not fit the mapping.
+    #[cfg(not(feature = "loom"))]
+    pub fn mirrored(mapping: Mapping, capacity: usize) -> io::Result<Self> {
+        check_capacity(capacity)?;
+        if mapping.len() != region_bytes(capacity) + capacity {
+            let text = format!(
+                "a mapping of {} bytes for a ring of {capacity}",
+                mapping.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(Self { mapping, capacity })
+    }
+
     /// Wraps memory that is not a ring and that another party fills, for leases of parts of it
     /// ([`Lease::over`](crate::Lease::over)). The `capacity` bytes lie behind one page, as
     /// [`Mapping::behind_page`] maps them.
