@@ -317,6 +317,9 @@ pub enum VmpiKind {
     Ivshmem,
     /// The virtqueues of QEMU's device `virtio-net-pci`, which the node in the VM drives.
     Virtqueue,
+    /// Memory that the node in a domain of Xen grants to the domain of the host's node. The domain
+    /// has the name of the VM.
+    Xen,
 }
 
 /// Body of `POST /v1/vms`, and a table `[[vm]]` of the configuration: a VM port to create.
@@ -326,7 +329,7 @@ pub struct VmCreate {
     /// Name of the VM, and of the `hv` IPCP that serves it.
     pub name: LocalName,
     /// Size of the memory region that VM and host share, in bytes: a power of two from 64 KiB to 1
-    /// GiB. Default: 16 MiB.
+    /// GiB. Default: 16 MiB. With `vmpi = "xen"` 2 MiB, which cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region_bytes: Option<u64>,
     /// Name of the DIF between host and VM. Default: `hv.NAME`.

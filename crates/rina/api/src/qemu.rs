@@ -6,15 +6,19 @@ use carina_wire::vmpi::DEVICE_MAC;
 
 use crate::control::VmpiKind;
 
-/// Returns the arguments for a QEMU that listens on `socket` for the node. The ids of the devices
-/// inside QEMU derive from `name`. With virtqueues, QEMU must also share the VM's memory: a
-/// `memory-backend-memfd` with `share=on`.
+/// Returns the arguments for a QEMU that listens on `socket` for the node; none for Xen. The ids of
+/// the devices inside QEMU derive from `name`. With virtqueues, QEMU must also share the VM's
+/// memory: a `memory-backend-memfd` with `share=on`.
 #[must_use]
 pub fn vmpi_args(name: &str, kind: VmpiKind, socket: &Path) -> Vec<String> {
+    if kind == VmpiKind::Xen {
+        return Vec::new();
+    }
     let id = format!("carina-{name}");
     let chardev = format!("socket,path={},id={id},server=on,wait=on", escape(socket));
     let mut args = vec!["-chardev".to_owned(), chardev];
     match kind {
+        VmpiKind::Xen => {}
         VmpiKind::Ivshmem => {
             let device = format!("ivshmem-doorbell,vectors=32,chardev={id}");
             args.extend(["-device".to_owned(), device]);

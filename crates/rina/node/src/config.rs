@@ -274,7 +274,7 @@ impl Config {
         }
         for vm in &self.vms {
             let (at, new) = (vm.span().start, vm.get_ref());
-            region_bytes(new.region_bytes).map_err(|error| (at, error.to_string()))?;
+            region_bytes(new).map_err(|error| (at, error.to_string()))?;
             check_socket(new).map_err(|error| (at, format!("VM {}: {error}", new.name)))?;
             if let Some(dif) = new.dif.clone().or_else(|| default_dif(&new.name)) {
                 let door = internet_of(new, &dif);

@@ -9,7 +9,7 @@ use carina_api::qemu::vmpi_args;
 use carina_api::{AppName, DifName, LocalName};
 use carina_gateway::Internet;
 use carina_ip::{Address, VmLink};
-use carina_vmpi::ll::{HostPort, ivshmem, virtqueue};
+use carina_vmpi::ll::{HostPort, ivshmem, virtqueue, xen};
 use thiserror::Error;
 
 /// State of an hv IPCP that leads to a VM.
@@ -28,7 +28,7 @@ impl VmPort {
     /// True when this port fits a configuration.
     pub(crate) fn matches_spec(&self, wanted: &VmCreate) -> bool {
         let dif = |create: &VmCreate| create.dif.clone().or_else(|| default_dif(&create.name));
-        let region = |create: &VmCreate| region_bytes(create.region_bytes);
+        let region = |create: &VmCreate| region_bytes(create);
         let vmpi = |create: &VmCreate| create.vmpi.unwrap_or_default();
         self.create.name == wanted.name
             && vmpi(&self.create) == vmpi(wanted)
@@ -116,6 +116,7 @@ pub(crate) fn open_port(
             let socket = create.socket.as_deref();
             HostPort::Virtqueue(virtqueue::HostPort::open(dir, name, region_bytes, socket)?)
         }
+        VmpiKind::Xen => HostPort::Xen(xen::HostPort::open(name, region_bytes)?),
     })
 }
 
@@ -157,12 +158,16 @@ pub(crate) fn check_socket(create: &VmCreate) -> Result<(), SocketError> {
 )]
 pub(crate) struct RegionBytesError(u64);
 
-/// Checks the size of a VMPI region. Returns the default size for `None`.
+/// Checks the size of a VMPI region. Returns the size that was configured, or the default.
 ///
 /// # Errors
 /// [`RegionBytesError`].
-pub(crate) fn region_bytes(bytes: Option<u64>) -> Result<usize, RegionBytesError> {
-    let bytes = bytes.unwrap_or(REGION_BYTES_DEFAULT);
+pub(crate) fn region_bytes(create: &VmCreate) -> Result<usize, RegionBytesError> {
+    let default = match create.vmpi {
+        Some(VmpiKind::Xen) => xen::REGION_BYTES as u64,
+        _ => REGION_BYTES_DEFAULT,
+    };
+    let bytes = create.region_bytes.unwrap_or(default);
     if !bytes.is_power_of_two() || !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
         return Err(RegionBytesError(bytes));
     }

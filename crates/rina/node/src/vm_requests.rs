@@ -23,7 +23,7 @@ impl Core {
     /// The name is in use, the size is invalid, or the operating system refuses.
     pub(crate) fn create_vm(&mut self, create: VmCreate) -> Result<IpcpId, ErrorBody> {
         let bad = |what: String| ErrorBody::new(ErrorCode::BadRequest, what);
-        let bytes = region_bytes(create.region_bytes).map_err(|error| bad(error.to_string()))?;
+        let bytes = region_bytes(&create).map_err(|error| bad(error.to_string()))?;
         check_socket(&create).map_err(|error| bad(format!("VM {}: {error}", create.name)))?;
         self.ipcps.check_name_unused(&create.name)?;
         let name = create.name.clone();
@@ -91,8 +91,8 @@ impl Core {
             match self.create_vm(create) {
                 Ok(id) => {
                     let vm = self.ipcps.get(id).and_then(|ipcp| ipcp.vm.as_ref());
-                    if vm.is_some_and(|vm| vm.port.qemu_pid().is_none()) {
-                        self.remove_ipcp(id, "its QEMU has ended");
+                    if vm.is_some_and(|vm| !vm.port.is_in_use()) {
+                        self.remove_ipcp(id, "its VM has ended");
                     }
                 }
                 Err(error) => tracing::warn!(%error, %name, "a VM of an earlier node could not \

@@ -100,6 +100,7 @@ impl TestGuest {
         let port = match kind {
             VmpiKind::Ivshmem => name.to_owned(),
             VmpiKind::Virtqueue => format!("{name}-queues"),
+            VmpiKind::Xen => format!("{name}-xen"),
         };
         LocalName::new(port).attempt("naming the VM")
     }

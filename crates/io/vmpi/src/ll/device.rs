@@ -63,6 +63,16 @@ pub(super) struct Device<B> {
     stats: Stats,
 }
 
+/// The memory of a region that is mapped already.
+pub(super) struct Parts {
+    pub(super) station: Mapping,
+    /// The ring that this side writes.
+    pub(super) tx: Arc<RingMap>,
+    /// The ring that the peer writes.
+    pub(super) rx: Arc<RingMap>,
+    pub(super) layout: Layout,
+}
+
 struct Maps {
     tx: Arc<RingMap>,
     rx: Arc<RingMap>,
@@ -92,27 +102,36 @@ impl<B: Doorbells> Device<B> {
         layout: Layout,
         doorbells: B,
     ) -> io::Result<Device<B>> {
-        let station = Station::new(Mapping::shared(fd, offset, STATION_BYTES)?, side);
         let ring = |from: Side| {
             let at = offset + layout.ring_from(from) as u64;
             RingMap::map(fd, at, layout.capacity()).map(Arc::new)
         };
-        let maps = Maps {
+        let parts = Parts {
+            station: Mapping::shared(fd, offset, STATION_BYTES)?,
             tx: ring(side)?,
             rx: ring(side.peer())?,
+            layout,
         };
-        Ok(Device {
+        Ok(Device::from_parts(side, parts, doorbells))
+    }
+
+    /// Makes a side of a region whose memory is mapped already.
+    pub(super) fn from_parts(side: Side, parts: Parts, doorbells: B) -> Device<B> {
+        Device {
             side,
             doorbells,
-            station,
+            station: Station::new(parts.station, side),
             attach: Attach::new(),
-            layout,
-            maps,
+            layout: parts.layout,
+            maps: Maps {
+                tx: parts.tx,
+                rx: parts.rx,
+            },
             rings: None,
             polling: Polling::default(),
             look_ns: None,
             stats: Stats::default(),
-        })
+        }
     }
 
     /// The rings while the link is up.

@@ -1,10 +1,10 @@
-//! The host's end of the VMPI of one VM, over ivshmem, ivshmem-plain or virtqueues.
+//! The host's end of the VMPI of one VM, over ivshmem, ivshmem-plain, virtqueues or grants of Xen.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use super::{VmpiImpl, ivshmem, virtqueue};
+use super::{VmpiImpl, ivshmem, virtqueue, xen};
 
 /// The host's end of the VMPI of one VM. One control thread drives it: the thread watches the
 /// descriptor of [`AsFd`], calls [`HostPort::on_readable`] when it is readable, and
@@ -20,6 +20,8 @@ pub enum HostPort {
     IvshmemPlain(ivshmem::PlainPort),
     /// The virtqueues of QEMU's virtio-net-pci device.
     Virtqueue(virtqueue::HostPort),
+    /// Memory that a domain of Xen grants.
+    Xen(xen::HostPort),
 }
 
 /// Evaluates the same expression for the port of either kind.
@@ -29,6 +31,7 @@ macro_rules! either {
             HostPort::Ivshmem($inner) => $what,
             HostPort::IvshmemPlain($inner) => $what,
             HostPort::Virtqueue($inner) => $what,
+            HostPort::Xen($inner) => $what,
         }
     };
 }
@@ -52,6 +55,14 @@ impl HostPort {
     /// about every 100 ms.
     pub fn on_tick(&mut self, now_ns: u64) {
         either!(self, port => port.on_tick(now_ns));
+    }
+
+    /// Whether the VM runs, as far as this port can see.
+    pub fn is_in_use(&self) -> bool {
+        match self {
+            HostPort::Xen(port) => port.domain().is_some(),
+            _ => self.qemu_pid().is_some(),
+        }
     }
 
     /// Returns the process id of the QEMU that is attached; `None` if none is.
@@ -81,6 +92,7 @@ impl HostPort {
             HostPort::Ivshmem(port) => Some(port.listen_socket()),
             HostPort::IvshmemPlain(_) => None,
             HostPort::Virtqueue(port) => port.listen_socket(),
+            HostPort::Xen(_) => None,
         }
     }
 

@@ -1,11 +1,12 @@
 //! VMPI-LL: devices that carry records between two systems ("Reducing Complexity of Virtual Machine
 //! Networking", S. Vrijders and others, 2016, section IV and figure 2).
 //!
-//! [`VmpiImpl`] is the interface between VMPI-HL and a device (VMPI-IMPL in that figure). Three
+//! [`VmpiImpl`] is the interface between VMPI-HL and a device (VMPI-IMPL in that figure). Four
 //! devices implement it: [`ivshmem`], a PCI device of stock QEMU; [`memfd`], shared memory within
-//! one system; and [`virtqueue`], a virtio device of stock QEMU. The first two consist of a region
-//! with a [`Layout`], an attach handshake and two rings; they differ in how one side wakes the
-//! other. The third carries the same handshake and the same records in the buffers of virtqueues.
+//! one system; [`xen`], pages that a domain of Xen grants to another; and [`virtqueue`], a virtio
+//! device of stock QEMU. The first three consist of a region with a [`Layout`], an attach handshake
+//! and two rings; they differ in how one side wakes the other. The last carries the same handshake
+//! and the same records in the buffers of virtqueues.
 
 mod attach;
 mod device;
@@ -20,6 +21,7 @@ mod station;
 #[cfg(test)]
 mod tests;
 pub mod virtqueue;
+pub mod xen;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

@@ -140,6 +140,7 @@ impl Host {
         let socket = match vmpi {
             VmpiKind::Ivshmem => self.port(name),
             VmpiKind::Virtqueue => self.port_with(name, &["--vmpi", "virtqueue"]),
+            VmpiKind::Xen => panic!("a domain of Xen does not run in QEMU"),
         };
         let toml = format!(
             "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"hv.{name}\"\n"

@@ -5,11 +5,11 @@ use carina_api::{ErrorBody, ErrorCode, LocalName};
 use carina_shims::{HvBuilder, HvShim};
 use carina_vmpi::hl::{Config as HlConfig, Side};
 use carina_vmpi::ll::ivshmem::{self, GuestDevice};
-use carina_vmpi::ll::{Interrupts, PciAddress, VmpiImpl, virtqueue};
+use carina_vmpi::ll::{Interrupts, PciAddress, VmpiImpl, virtqueue, xen};
 use carina_wire::vmpi::DEVICE_MAC;
 
 use super::{Context, Opened, SpecError};
-use crate::ipcps::{Ipcps, Process};
+use crate::ipcps::{Ipcp, Ipcps, Process};
 
 /// Checks that no key of hv IPCPs is set.
 pub(super) fn check_no_hv_keys(create: &IpcpCreate) -> Result<(), SpecError> {
@@ -46,6 +46,9 @@ pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened,
         let device = virtqueue::front_end(socket).map_err(failed)?;
         return Ok(open_device(name, context.system, device));
     }
+    if create.pci.is_none() && xen::devices_exist() {
+        return open_xen(name, context);
+    }
     let (pci, kind) = find_device(create, context.ipcps)?;
     let failed = |error| {
         let what = format!("IPCP {name}: PCI device {pci}: {error}");
@@ -54,6 +57,8 @@ pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened,
     let opened = match kind {
         VmpiKind::Ivshmem => GuestDevice::open(&pci, Interrupts::Auto),
         VmpiKind::Virtqueue => virtqueue::open_guest(&pci, Interrupts::Auto),
+        // No PCI device carries the VMPI of Xen.
+        VmpiKind::Xen => return open_xen(name, context),
     };
     let opened = opened.map_err(failed)?;
     let told = |why| format!("no interrupts, the device is polled: {why}");
@@ -62,6 +67,18 @@ pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened,
         notice: opened.polls_because.map(told),
         ..open_device(name, context.system, opened.device)
     })
+}
+
+/// Grants memory to the node in Dom0.
+fn open_xen(name: &LocalName, context: &Context<'_>) -> Result<Opened, ErrorBody> {
+    let is_guest = |ipcp: &Ipcp| ipcp.side == Some(HvSide::Guest) && ipcp.pci.is_none();
+    if context.ipcps.values().any(is_guest) {
+        let what = format!("IPCP {name}: another IPCP has the link to Dom0 already");
+        return Err(ErrorBody::new(ErrorCode::Conflict, what));
+    }
+    let failed = |error| ErrorBody::new(ErrorCode::NotFound, format!("IPCP {name}: {error}"));
+    let device = xen::open_guest(xen::DOM0).map_err(failed)?;
+    Ok(open_device(name, context.system, device))
 }
 
 /// An hv IPCP over a device that is already open.
