@@ -57,7 +57,7 @@ pub use lwaftr::{
     changes_by_lwaftr_requests, forwards_lwaftr_frames, lwaftr_file, lwaftr_frames,
     lwaftr_requests, reads_lwaftr_file,
 };
-pub use memory::{ring_consumer, vmpi_block, vmpi_control, vmpi_endpoint};
+pub use memory::{ring_consumer, vmpi_block, vmpi_control, vmpi_endpoint, xenstore};
 pub use ports::{nfv_ports, reads_nfv_ports};
 pub use rings::{
     nic_device, nic_rings, reads_nic_device, reads_vhost_user, receives_nic_rings, vhost_user,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use carina_ring::{Consumer, HEADER_BYTES, Producer, RingMap, WakeMode, region_bytes};
 use carina_sys::Memory;
 use carina_vmpi::hl::{Config, Endpoint, Event, Rx, Side};
+use carina_vmpi::ll::xen;
 use carina_wire::vmpi::{
     BLOCK_HEADER_BYTES, BUNDLE_HEADER_BYTES, BlockHeader, BundleHeader, Control,
 };
@@ -90,6 +91,31 @@ pub fn vmpi_block(data: &[u8]) {
             }
         }
         let _ = consumer.release();
+    }
+}
+
+/// The stream of a xenstore, in portions: `bytes u8, bytes` of each. Whole messages come out, each
+/// within its limits; a value that is an address of a region is written as it was read.
+pub fn xenstore(mut data: &[u8]) {
+    let mut decoder = xen::Decoder::default();
+    while let Some((&bytes, rest)) = data.split_first() {
+        let portion;
+        (portion, data) = rest.split_at(usize::from(bytes).min(rest.len()));
+        decoder.push(portion);
+        loop {
+            match decoder.take() {
+                Ok(Some(message)) => {
+                    assert!(message.payload.len() <= xen::PAYLOAD_BYTES_MAX);
+                    for text in message.strings() {
+                        if let Ok(address) = text.parse::<xen::Address>() {
+                            assert_eq!(address.to_string().parse(), Ok(address), "{text}");
+                        }
+                    }
+                }
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
     }
 }
 

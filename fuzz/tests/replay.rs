@@ -128,6 +128,11 @@ fn vmpi_endpoint_survives_its_corpus() {
 }
 
 #[test]
+fn xenstore_survives_its_corpus() {
+    replay("xenstore", carina_fuzz::xenstore, MUTATIONS);
+}
+
+#[test]
 fn ivshmem_server_survives_its_corpus() {
     replay(
         "ivshmem_server",
