@@ -30,11 +30,19 @@ pub fn is_static(program: &Path) -> Result<bool> {
 ///
 /// The program cannot be read, or a library is missing.
 pub fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    libraries_from(program, None)
+}
+
+/// Like [`shared_libraries`]; the loader first looks into `directory`.
+pub(crate) fn libraries_from(program: &Path, directory: Option<&Path>) -> Result<Vec<PathBuf>> {
     if is_static(program)? {
         return Ok(Vec::new());
     }
-    let ldd = tool::find("ldd", "libc-bin")?;
-    let listing = tool::output(Command::new(ldd).arg(program))?;
+    let mut ldd = Command::new(tool::find("ldd", "libc-bin")?);
+    if let Some(directory) = directory {
+        ldd.env("LD_LIBRARY_PATH", directory);
+    }
+    let listing = tool::output(ldd.arg(program))?;
     parse_ldd(&String::from_utf8_lossy(&listing)).map_err(|MissingLibrary(missing)| {
         Error::Invalid {
             what: program.display().to_string(),

@@ -81,6 +81,28 @@ impl Image {
         Ok(self)
     }
 
+    /// Like [`Image::program`]; shared libraries are also looked for in the directory `libraries`.
+    pub(crate) fn program_with_libraries(
+        mut self,
+        guest_path: &str,
+        program: &Path,
+        libraries: &Path,
+    ) -> Result<Image> {
+        for library in elf::libraries_from(program, Some(libraries))? {
+            // In the guest all libraries are where the loader looks for them.
+            let path = match library.strip_prefix(libraries) {
+                Ok(name) => format!("/lib/x86_64-linux-gnu/{}", name.display()),
+                Err(_) => library.to_string_lossy().into_owned(),
+            };
+            if !self.programs.iter().any(|(known, _)| *known == path) {
+                self.programs.push((path, library));
+            }
+        }
+        self.programs
+            .push((guest_path.to_owned(), program.to_owned()));
+        Ok(self)
+    }
+
     /// Adds a file with the given permission bits.
     pub fn file(mut self, guest_path: &str, mode: u32, data: impl Into<Vec<u8>>) -> Image {
         self.files.push((guest_path.to_owned(), mode, data.into()));

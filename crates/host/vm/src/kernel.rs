@@ -119,6 +119,22 @@ impl Kernel {
     }
 }
 
+/// Downloads packages of the host's distribution and unpacks them into `into`. New package lists,
+/// if needed, go to `lists`.
+///
+/// # Errors
+/// The archive has no such package, or the network is not reachable.
+pub(crate) fn download(lists: &Path, packages: &[&str], into: &Path) -> Result<()> {
+    let packages: Vec<String> = packages.iter().map(ToString::to_string).collect();
+    if Apt::of_this_machine()?
+        .fetch_packages(&packages, into)
+        .is_ok()
+    {
+        return Ok(());
+    }
+    Apt::with_fresh_lists(lists)?.fetch_packages(&packages, into)
+}
+
 /// apt, with the host's own package lists or with lists in the cache.
 struct Apt {
     options: Vec<String>,
@@ -168,12 +184,17 @@ impl Apt {
             command: "apt-cache depends linux-image-amd64 (or linux-image-virtual)".into(),
             detail: "no kernel package in the lists of this machine's archive".into(),
         })?;
+        self.fetch_packages(&packages, into)
+    }
+
+    /// Downloads and unpacks packages.
+    fn fetch_packages(&self, packages: &[String], into: &Path) -> Result<()> {
         if into.exists() {
             fs::remove_dir_all(into).context("remove", into)?;
         }
         fs::create_dir_all(into).context("create", into)?;
         let mut download = self.command("apt-get");
-        download.args(["-q", "download"]).args(&packages);
+        download.args(["-q", "download"]).args(packages);
         tool::output(download.current_dir(into))?;
         for entry in fs::read_dir(into).context("read", into)? {
             let deb = entry.context("read", into)?.path();

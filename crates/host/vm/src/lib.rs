@@ -60,6 +60,8 @@ mod state;
 mod template;
 mod tool;
 mod vmlinux;
+mod xen_domain;
+mod xen_host;
 
 pub use accel::{Accel, qemu};
 pub use cache::Cache;
@@ -82,3 +84,7 @@ pub use running::{Running, Times};
 pub use ssh::{SshFiles, SshKeys, await_listener, host_key_alias, ssh_files};
 pub use state::{Record, Stopped, kill, list, stop};
 pub use template::{Template, TemplateInfo, Templates};
+pub use xen_domain::{
+    XenDomain, XenKind, destroy_xen_domain, shut_down_xen_domain, xen_domain_lines, xen_has_pvh,
+};
+pub use xen_host::XenHost;

@@ -21,7 +21,7 @@ use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::network::{Backend, Model, Nic, NicId};
 
-pub(crate) use command_line::Life;
+pub(crate) use command_line::{Life, percent_encoded};
 
 /// What the machine boots from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,17 @@ pub enum Boot {
         /// Path of the kernel.
         kernel: PathBuf,
         /// Path of the initramfs. A machine's own files are appended to a copy of it.
+        initramfs: PathBuf,
+    },
+    /// Xen, with a kernel and an initramfs as Dom0.
+    Xen {
+        /// Path of the hypervisor, uncompressed.
+        hypervisor: PathBuf,
+        /// Command line of the hypervisor, such as `dom0_mem=512M`.
+        options: String,
+        /// Path of Dom0's kernel.
+        kernel: PathBuf,
+        /// Path of Dom0's initramfs. A machine's own files are appended to a copy of it.
         initramfs: PathBuf,
     },
     /// A user's disk image, as qcow2 or another format that QEMU recognizes.
@@ -54,6 +65,14 @@ impl Boot {
 }
 
 impl Boot {
+    /// Path of the initramfs; `None` for a disk.
+    pub(crate) fn initramfs(&self) -> Option<&Path> {
+        match self {
+            Boot::Direct { initramfs, .. } | Boot::Xen { initramfs, .. } => Some(initramfs),
+            Boot::Disk(_) => None,
+        }
+    }
+
     /// Checks that a guest with `memory_mib` MiB can boot: while its kernel unpacks the image,
     /// memory holds the image twice. For a disk of the user there is no check.
     ///
@@ -61,7 +80,7 @@ impl Boot {
     ///
     /// [`Error::Invalid`] with the minimum that is needed.
     pub fn check_memory(&self, memory_mib: u32) -> Result<()> {
-        let Boot::Direct { initramfs, .. } = self else {
+        let Some(initramfs) = self.initramfs() else {
             return Ok(());
         };
         let bytes = std::fs::metadata(initramfs).map_or(0, |file| file.len());

@@ -217,6 +217,31 @@ impl Machine {
                 args.extend(["-drive", &drive].map(OsString::from));
                 Ok(())
             }
+            Some(Boot::Xen {
+                hypervisor,
+                options,
+                kernel,
+                initramfs,
+            }) => {
+                let own = self.path("initrd");
+                let initramfs = if self.files.is_empty() {
+                    initramfs
+                } else {
+                    &own
+                };
+                args.extend([OsString::from("-kernel"), hypervisor.into()]);
+                // The modules of the multiboot protocol: path, arguments; a comma separates two.
+                let line = self.kernel_command_line(accel).replace(',', ",,");
+                let modules = format!(
+                    "{} {line} console=hvc0,{}",
+                    escape(kernel),
+                    escape(initramfs)
+                );
+                args.extend([OsString::from("-initrd"), modules.into()]);
+                let options = format!("console=com1 com1=115200 {options}");
+                args.extend([OsString::from("-append"), options.into()]);
+                Ok(())
+            }
             Some(Boot::Direct { kernel, initramfs }) => {
                 let own = self.path("initrd");
                 // A clone gets its files through the command port.
@@ -293,7 +318,7 @@ fn port_args(port: usize) -> [OsString; 2] {
     ["-device".into(), device.into()]
 }
 
-fn percent_encoded(text: &str) -> String {
+pub(crate) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::new();
     for byte in text.bytes() {
         match byte {

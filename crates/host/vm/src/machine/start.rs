@@ -168,7 +168,7 @@ impl Machine {
     }
 
     fn write_initramfs(&self) -> Result<()> {
-        let Some(Boot::Direct { initramfs, .. }) = &self.boot else {
+        let Some(initramfs) = self.boot.as_ref().and_then(Boot::initramfs) else {
             if self.files.is_empty() {
                 return Ok(());
             }
