@@ -28,7 +28,6 @@ impl VmPort {
     /// True when this port fits a configuration.
     pub(crate) fn matches_spec(&self, wanted: &VmCreate) -> bool {
         let dif = |create: &VmCreate| create.dif.clone().or_else(|| default_dif(&create.name));
-        let region = |create: &VmCreate| region_bytes(create);
         let vmpi = |create: &VmCreate| create.vmpi.unwrap_or_default();
         self.create.name == wanted.name
             && vmpi(&self.create) == vmpi(wanted)
@@ -36,7 +35,7 @@ impl VmPort {
             && self.create.internet == wanted.internet
             && (&self.create.ip, self.create.nat) == (&wanted.ip, wanted.nat)
             && dif(&self.create) == dif(wanted)
-            && region(&self.create) == region(wanted)
+            && region_bytes(&self.create) == region_bytes(wanted)
     }
 }
 

@@ -5,6 +5,7 @@ mod boot_attempt;
 mod cards;
 mod ip_link;
 mod own_guest;
+mod xen;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +36,7 @@ pub(crate) enum VmCommand {
           --program /usr/bin/curl --internet www.example.com:80\n  carina vm run a --ip \
           10.9.1.2/24 --nat\n  carina vm run a --command \
           \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk debian.qcow2 --memory 2048 \
-          --qemu-args \"-vga std\"\n\nThe VM keeps running when the command ends; `carina vm stop` \
+          --qemu-args \"-vga std\"\n  carina vm run b --hypervisor xen\n\nThe VM keeps running when the command ends; `carina vm stop` \
           ends the VM. SIGINT and SIGTERM before the\nVM runs remove the VM and its new port (exit \
           code 130)."
     )]
@@ -130,6 +131,8 @@ enum VmpiName {
     Ivshmem,
     /// Virtqueues of QEMU's virtio-net-pci, which the VM's node drives
     Virtqueue,
+    /// Memory that the node in a domain of Xen grants to Dom0
+    Xen,
 }
 
 impl From<VmpiName> for VmpiKind {
@@ -137,6 +140,7 @@ impl From<VmpiName> for VmpiKind {
         match name {
             VmpiName::Ivshmem => VmpiKind::Ivshmem,
             VmpiName::Virtqueue => VmpiKind::Virtqueue,
+            VmpiName::Xen => VmpiKind::Xen,
         }
     }
 }
@@ -148,6 +152,9 @@ pub(crate) struct RunArgs {
     name: LocalName,
     #[command(flatten)]
     port: PortArgs,
+    /// Program that runs the VM: qemu, or on Dom0 of Xen xl
+    #[arg(long, value_enum, default_value = "qemu")]
+    hypervisor: xen::Hypervisor,
     /// Disk image to boot, such as debian.qcow2 [default: Carina's own small guest]
     #[arg(long)]
     disk: Option<PathBuf>,
@@ -229,6 +236,7 @@ const START: Duration = Duration::from_secs(60);
 /// The node refuses or does not run, or QEMU does not start.
 pub(crate) fn run(shared: &Shared, command: VmCommand) -> Outcome {
     match command {
+        VmCommand::Run(args) if args.hypervisor == xen::Hypervisor::Xen => xen::boot(shared, args),
         VmCommand::Run(args) => boot(shared, args),
         VmCommand::Console { name } => console(shared, &name),
         VmCommand::Exec { name, command } => {
@@ -360,6 +368,9 @@ fn list(shared: &Shared) -> Outcome {
 }
 
 fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outcome {
+    if xen::is_domain(shared, name) {
+        return xen::stop(shared, name, grace, keep_port);
+    }
     let stopped = carina_vm::stop(
         &shared.run_dir().vm_dir(),
         name.as_str(),
@@ -424,6 +435,9 @@ fn args(
         } else {
             print_line(command)
         };
+    }
+    if info.vmpi == VmpiKind::Xen {
+        return xen::print_lines(shared, &name);
     }
     let arguments = info.qemu_args;
     let xml = carina_vm::libvirt_xml(&arguments);

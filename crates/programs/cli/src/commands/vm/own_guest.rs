@@ -44,7 +44,7 @@ pub(super) fn furnish(machine: Machine, info: &VmInfo, args: &RunArgs) -> Result
 }
 
 /// The configuration file of the node in Carina's own guest.
-fn guest_config(info: &VmInfo, has_ssh: bool) -> Result<String, Failure> {
+pub(super) fn guest_config(info: &VmInfo, has_ssh: bool) -> Result<String, Failure> {
     let dif = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
     let mut text =
         format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n");
