@@ -26,3 +26,4 @@ mod system_calls;
 mod terminal;
 mod vhost_user;
 mod virtqueue;
+mod xen;
