@@ -9,7 +9,7 @@
 //!    |       | zero own ring fields, show seen = peer epoch             |  |    |
 //!    |       +---> (stays Apart)                                        |  |    |
 //!    |                                                                  |  |    |
-//!    +------ peer epoch changed, peer left, peer silent for 600 ms -----+  |    |
+//!    +------ peer epoch changed, peer left, peer silent too long -------+  |    |
 //!                                                                          v    |
 //!                                              fail(): epoch 0 is shown  Held --+
 //! ```
@@ -58,6 +58,8 @@ pub(super) struct Attach {
     /// How long the peer's heartbeat has not changed, counting only time in which this side was
     /// looking.
     silent_ns: u64,
+    /// The silence of the peer that ends the link.
+    silence_ns_max: u64,
     hold_ns: u64,
 }
 
@@ -95,8 +97,15 @@ impl Attach {
             looked_ns: 0,
             heard_ns: 0,
             silent_ns: 0,
+            silence_ns_max: SILENCE_NS_MAX,
             hold_ns: HOLD_NS_MIN,
         }
+    }
+
+    /// Sets the silence of the peer that ends the link, in nanoseconds; [`SILENCE_NS_MAX`] if not
+    /// set.
+    pub(super) fn set_silence_max(&mut self, silence_ns_max: u64) {
+        self.silence_ns_max = silence_ns_max;
     }
 
     /// Reads the peer's half of the station and advances the handshake. `zero` zeroes the ring
@@ -265,7 +274,7 @@ impl Attach {
             return Step::Stay;
         }
         self.silent_ns += gap_ns;
-        if self.silent_ns < SILENCE_NS_MAX {
+        if self.silent_ns < self.silence_ns_max {
             return Step::Stay;
         }
         let silent_ms = now_ns.saturating_sub(self.heard_ns) / 1_000_000;

@@ -134,6 +134,11 @@ impl<B: Doorbells> Device<B> {
         }
     }
 
+    /// Sets the silence of the peer that ends the link, for a region whose end the hypervisor tells.
+    pub(super) fn set_silence_max(&mut self, silence_ns_max: u64) {
+        self.attach.set_silence_max(silence_ns_max);
+    }
+
     /// The rings while the link is up.
     fn live(&mut self) -> Option<&mut Rings> {
         self.rings.as_mut().filter(|_| self.attach.is_up())

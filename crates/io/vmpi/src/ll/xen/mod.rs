@@ -53,7 +53,7 @@ fn node_for(host: XenDomain) -> String {
 enum RegionError {
     #[error("{0}")]
     Device(#[from] io::Error),
-    #[error("Xen maps {count} grants of the domain not: {error}")]
+    #[error("Xen does not map {count} grants of the domain: {error}")]
     Grants { count: usize, error: io::Error },
     #[error("the page that the domain granted is no region")]
     NoRegion,
