@@ -10,7 +10,7 @@
 //! | [`Format::Gml`] | GML, such as that of the Internet Topology Zoo |
 //!
 //! What a document cannot express is noted. Links of a document have two ends, so a network with
-//! more ends becomes a node with a link to each of them.
+//! more ends becomes a bridge with a link to each of them.
 
 mod containerlab;
 mod draft;

@@ -120,7 +120,7 @@ impl Inside {
                 | Ask::Type { .. }
                 | Ask::Leave { .. }
         );
-        if kind == Kind::Namespace && enters && !self.openness.opens_namespaces {
+        if kind.has_namespace() && enters && !self.openness.opens_namespaces {
             let what = format!(
                 "node {node} is a namespace, in which operators cannot run commands: a command \
                  there would have the files and the root rights of the provider's host. Make the \

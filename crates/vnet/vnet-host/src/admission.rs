@@ -112,11 +112,11 @@ fn not_admitted(document: &Document, reason: String) -> Error {
     }
 }
 
-/// Processors and memory (MiB) charged for a node; a namespace is charged nothing.
+/// Processors and memory (MiB) charged for a node; a namespace or bridge is charged nothing.
 fn demand(kind: Kind, cpus: u32, memory_mib: u64) -> (u64, u64) {
     match kind {
         Kind::Vm => (u64::from(cpus), memory_mib),
-        Kind::Namespace => (0, 0),
+        Kind::Namespace | Kind::Bridge => (0, 0),
     }
 }
 

@@ -29,7 +29,7 @@ use crate::names::port;
 /// namespaces, the rate is at least [`RATE_MIN`], and the document does not want the engine.
 pub(crate) fn possible(part: &HostPart) -> BTreeSet<u32> {
     let nodes = part.nodes.iter();
-    let namespaces = nodes.filter(|node| node.kind == Kind::Namespace);
+    let namespaces = nodes.filter(|node| node.kind.has_namespace());
     let namespaces: BTreeSet<&str> = namespaces.map(|node| node.name.as_str()).collect();
     let is_possible = |link: &&LinkPart| {
         let mut ends = link.ends();

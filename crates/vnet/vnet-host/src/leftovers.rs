@@ -102,7 +102,7 @@ pub(crate) fn existing_nodes(
 ) -> Result<Vec<String>> {
     let machines = carina_vm::list(&dir.machines()).attempt("listing machines")?;
     let exists = |node: &&NodePart| match node.kind {
-        Kind::Namespace => living.contains(&node_namespace(part.vnet, &node.name)),
+        Kind::Namespace | Kind::Bridge => living.contains(&node_namespace(part.vnet, &node.name)),
         Kind::Vm => machines.iter().any(|machine| machine.name == node.name),
     };
     let existing = part.nodes.iter().filter(exists);

@@ -17,7 +17,7 @@ use carina_vnet::host_part::LinkEnd;
 pub(crate) fn make_namespaces(part: &HostPart, existing: &[String]) -> Result<()> {
     namespace::make(existing, &ports_namespace(part.vnet))?;
     let nodes = part.nodes.iter();
-    let nodes = nodes.filter(|node| node.kind == Kind::Namespace);
+    let nodes = nodes.filter(|node| node.kind.has_namespace());
     let names = nodes.map(|node| node_namespace(part.vnet, &node.name));
     let existing: BTreeSet<&String> = existing.iter().collect();
     let missing = names.filter(|name| !existing.contains(name));
@@ -84,7 +84,7 @@ fn lines_of_end(part: &HostPart, (link, side): LinkEnd, end: &EndPart, index: u3
     let kind = part.node(&end.node).map(|node| node.kind);
     let make = match kind {
         Some(Kind::Vm) | None => return lines_of_tap(&port, mtu).into(),
-        Some(Kind::Namespace) => {
+        Some(Kind::Namespace | Kind::Bridge) => {
             let (inside, name) = (node_namespace(part.vnet, &end.node), &end.interface);
             format!(
                 "link add name {port} index {index} mtu {mtu} type veth peer name {name} mtu {mtu} \

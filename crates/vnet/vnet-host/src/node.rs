@@ -2,6 +2,7 @@
 
 mod arriving;
 mod bare;
+mod bridge;
 mod command;
 mod images;
 mod machine;
@@ -67,9 +68,9 @@ impl Node {
     /// `saved` is the saved network from which the node is restored, if any.
     pub(crate) fn make(site: &Site<'_>, part: &NodePart, saved: Option<&Saved>) -> Result<Node> {
         let (system, console, is_configured) = match part.kind {
-            Kind::Namespace => {
+            Kind::Namespace | Kind::Bridge => {
                 let (node, console) =
-                    NamespaceNode::make(site.whole.vnet, &part.name, &site.dir.carina(&part.name))?;
+                    NamespaceNode::make(site.whole.vnet, part, &site.dir.carina(&part.name))?;
                 (System::Namespace(node), console, false)
             }
             Kind::Vm => {

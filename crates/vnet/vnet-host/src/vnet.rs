@@ -485,7 +485,7 @@ fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<Hos
 /// The address of a node's interface through which it reaches another address.
 fn source_towards(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
     let next = node.next_hop(to);
-    let beside = node.interfaces.iter().find(|it| it.peer == next);
+    let beside = node.interfaces.iter().find(|it| it.address.has(next));
     beside
         .or(node.interfaces.first())
         .map_or(Ipv4Addr::UNSPECIFIED, |it| it.address.address())

@@ -73,7 +73,7 @@ pub fn nodes(vnets: &Vnets) -> Result<Vec<Whereabouts>> {
             let mut it = place(&host, &dir, (part, &second), node);
             it.is_there = match node.kind {
                 Kind::Vm => pid.is_some(),
-                Kind::Namespace => namespaces.contains(&it.namespace),
+                Kind::Namespace | Kind::Bridge => namespaces.contains(&it.namespace),
             };
             found.push(Whereabouts { pid, ..it });
         }
@@ -96,7 +96,7 @@ fn place(
         is_there: false,
         namespace: match node.kind {
             Kind::Vm => ports_namespace(part.vnet),
-            Kind::Namespace => node_namespace(part.vnet, &node.name),
+            Kind::Namespace | Kind::Bridge => node_namespace(part.vnet, &node.name),
         },
         pid: None,
         console: dir.console(&node.name),

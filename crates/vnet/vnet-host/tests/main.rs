@@ -3,6 +3,7 @@
 
 mod access;
 mod addressed;
+mod bridges;
 mod browser;
 mod checked;
 mod driver;

@@ -76,6 +76,7 @@ pub fn divide(
             routes: routes.remove(name).unwrap_or_default(),
             routes6: routes6.remove(name).unwrap_or_default(),
             founder: founders.remove(name),
+            has_loop: layout.has_loop(name),
         };
         let part = parts.get_mut(host_of(name)?);
         part.expect("every host of the placement has a part")

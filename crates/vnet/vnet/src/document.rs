@@ -43,6 +43,7 @@ pub use self::impairment::{DELAY_MAX_S, Impairment, ImpairmentError, LinkImpairm
 pub use self::name::{is_interface, is_name, is_of_kernel};
 pub use self::node::{Boot, Kind, Nics, Node, ResolvedNode, Via};
 pub use self::per_direction::PerDirection;
+pub use self::segments::{BRIDGE, Segment};
 pub use self::value::{Rate, Share, Span, ValueError};
 
 mod address;
@@ -56,6 +57,7 @@ pub mod limits;
 mod name;
 mod node;
 mod per_direction;
+mod segments;
 mod toml_form;
 mod value;
 mod xml_form;

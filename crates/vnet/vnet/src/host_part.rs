@@ -9,7 +9,7 @@
 //! a part that was read are valid names of files and interfaces, and its links end at interfaces of
 //! the part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -65,7 +65,7 @@ pub struct HostPart {
 pub struct NodePart {
     /// Name of the node in its network.
     pub name: String,
-    /// Whether the node is a virtual machine or a namespace.
+    /// Whether the node is a virtual machine, a namespace or a bridge.
     pub kind: Kind,
     /// Name of the image that the node boots; `carina` is Carina's own guest.
     pub image: String,
@@ -88,6 +88,14 @@ pub struct NodePart {
     /// no link of this node is a flow of a DIF.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub founder: Option<String>,
+    /// For a bridge: whether its segment has a loop of bridges, so that it needs a spanning tree.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub has_loop: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// An interface of a node, where a link ends.
@@ -272,17 +280,22 @@ impl HostPart {
     /// ([`Layout::routes`](crate::layout::Layout::routes)).
     #[must_use]
     pub fn lacks_routes(&self) -> bool {
+        let bridges = self.nodes.iter().filter(|node| node.kind == Kind::Bridge);
+        let bridges: BTreeSet<&str> = bridges.map(|node| node.name.as_str()).collect();
         let mut neighbours: BTreeMap<&str, &str> = BTreeMap::new();
         let has_path = self.links.iter().any(|link| {
             let Far::Here(far) = &link.far else {
                 return false;
             };
             let ends = [(&link.near, far), (far, &link.near)];
-            // The neighbours of a node that has two are on a path over that node.
+            // The neighbours of a node that has two are on a path over that node. Those of a
+            // bridge are on one segment, and need no route.
             let mut ends = ends
                 .iter()
                 .map(|(end, peer)| (end.node.as_str(), peer.node.as_str()));
-            ends.any(|(node, peer)| *neighbours.entry(node).or_insert(peer) != peer)
+            ends.any(|(node, peer)| {
+                !bridges.contains(node) && *neighbours.entry(node).or_insert(peer) != peer
+            })
         });
         has_path && self.nodes.iter().all(|node| node.routes.is_empty())
     }

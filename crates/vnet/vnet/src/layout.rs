@@ -5,12 +5,14 @@
 //! have the first and the second address of the prefix, and MAC addresses `02:` uid `:` link `:`
 //! end. An end for which the document names no interface gets the next free one of `eth0`, `eth1`,
 //! … A layout takes the previous one into account: a link that was in it keeps its number,
-//! interfaces and addresses, whatever other links are added or removed.
+//! interfaces and addresses, whatever other links are added or removed. The links of a bridge, and of
+//! bridges that are joined, are one segment with one prefix ([`segments`]).
 
 mod access;
 mod aggregation;
 mod nics;
 mod routes;
+mod segments;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
@@ -23,6 +25,7 @@ use crate::host_part::{EndPart, InterfacePart, VnetId};
 
 pub use self::access::LaidAccess;
 pub use self::nics::LaidNic;
+use self::segments::LaidSegment;
 
 /// The links of a network with their numbers and interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +59,9 @@ pub struct LaidLink {
     /// IPv6 addresses of the ends, if the document gives them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     addresses6: Option<[InterfaceAddress6; 2]>,
+    /// The Ethernet segment of which the link is a part; `None` if no end is at a bridge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    segment: Option<LaidSegment>,
 }
 
 impl LaidLink {
@@ -73,7 +79,8 @@ impl LaidLink {
     /// The IPv4 address of an end of this link, which has this `number`.
     fn address(&self, number: u32, side: usize) -> InterfaceAddress {
         let own = self.addresses.map(|pair| pair[side]);
-        own.unwrap_or_else(|| address_of(number, side))
+        let of_segment = self.segment.as_ref().map(|it| it.address(side));
+        own.or(of_segment).unwrap_or_else(|| address_of(number, side))
     }
 }
 
@@ -116,9 +123,11 @@ impl Layout {
                 mtu: 0,
                 addresses: None,
                 addresses6: None,
+                segment: None,
             };
             layout.links.insert(number, laid.described(place, link));
         }
+        segments::lay(document, &mut layout.links);
         layout.access = access::lay(document, points, &mut taken);
         layout.nics = nics::lay(document, &before.nics, &mut taken);
         layout

@@ -134,6 +134,7 @@ fn made() -> (Pip<LateStore>, Pip<LateStore>, HostPart, Rc<Cell<bool>>) {
         routes: vec![],
         routes6: vec![],
         founder: None,
+        has_loop: false,
     };
     let wanted = PartNode {
         node,

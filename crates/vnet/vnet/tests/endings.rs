@@ -72,6 +72,7 @@ fn reserve(round: u64) -> ToPip {
         routes: vec![],
         routes6: vec![],
         founder: Some("r1".to_owned()),
+        has_loop: false,
     };
     let wanted = PartNode {
         node,

@@ -84,6 +84,7 @@ fn reserve(key: PartKey) -> ToPip {
         routes: vec![],
         routes6: vec![],
         founder: None,
+        has_loop: false,
     };
     let node = PartNode {
         node,

@@ -248,6 +248,7 @@ pub(crate) fn node(name: &str, kind: Kind, cpus: u32) -> PartNode {
             routes: vec![],
             routes6: vec![],
             founder: None,
+            has_loop: false,
         },
         location: vec![],
         nics: 0,

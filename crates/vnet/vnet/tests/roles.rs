@@ -114,6 +114,7 @@ fn reserve(key: PartKey, cpus: u32) -> ToPip {
         routes: vec![],
         routes6: vec![],
         founder: None,
+        has_loop: false,
     };
     let wanted = PartNode {
         node,

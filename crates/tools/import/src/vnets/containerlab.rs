@@ -51,7 +51,7 @@ fn read_node(draft: &mut Draft, name: &str, node: &Yaml) {
         match (key.as_str(), value.text()) {
             ("kind", Some("linux")) => {}
             ("kind", Some("bridge" | "ovs-bridge")) => {
-                draft.note(value.line, what, "a node routes; it is no bridge");
+                draft.node(name, node.line).kind = Some(Kind::Bridge);
             }
             ("kind", Some(kind)) => {
                 let why = format!("{} does not run in a namespace", beginning(kind));

@@ -191,7 +191,7 @@ impl Draft {
         self.links.push(made);
     }
 
-    /// Joins any number of nodes: two by a link, more by a new node with a link to each. With more
+    /// Joins any number of nodes: two by a link, more by a new bridge with a link to each. With more
     /// than two nodes, `link.impairment.there` applies to what each of them sends.
     pub(super) fn join(
         &mut self,
@@ -207,12 +207,9 @@ impl Draft {
             }
             [one, other] => self.link([*one, *other], link, line),
             all => {
-                let what = format!("network {:?} of {} ends", beginning(network), all.len());
                 // No node of the file can have this name, because names contain no line break.
                 let hub = format!("{network}\n");
-                let why = "links have two ends: a node with a link to each is in its place";
-                self.note(line, what, why);
-                self.node(&hub, line).kind = Some(Kind::Namespace);
+                self.node(&hub, line).kind = Some(Kind::Bridge);
                 let link = DraftLink {
                     impairment: link.impairment.at_end(0),
                     addresses: None,
@@ -261,6 +258,21 @@ impl Draft {
         }
     }
 
+    /// Gives the links of bridges a carrier of Ethernet frames.
+    fn carry_ethernet(&mut self) {
+        let nodes = &self.nodes;
+        let is_bridge = |end: &End| {
+            let node = nodes.get(&end.node);
+            node.is_some_and(|it| it.node.kind == Some(Kind::Bridge))
+        };
+        for link in &mut self.links {
+            let has_bridge = link.ends.iter().any(is_bridge);
+            if has_bridge && matches!(link.carrier, Carrier::Ipip | Carrier::Dif) {
+                link.carrier = Carrier::Gre;
+            }
+        }
+    }
+
     /// Completes the document.
     ///
     /// # Errors
@@ -273,6 +285,7 @@ impl Draft {
             self.note(0, what, why);
         }
         let named = |original: &str| names.get(original).cloned().unwrap_or_default();
+        self.carry_ethernet();
         for end in self.links.iter_mut().flat_map(|link| &mut link.ends) {
             end.node = named(&end.node);
         }

@@ -98,8 +98,9 @@ fn address_of(ip: &Element) -> Option<InterfaceAddress> {
 fn read_sliver(draft: &mut Draft, sliver: &Element, name: &str) {
     let kind = sliver.text("name").unwrap_or_default();
     match kind {
-        // `carina vnet export` writes this word.
+        // `carina vnet export` writes these words.
         "namespace" => draft.node(name, sliver.line).kind = Some(Kind::Namespace),
+        "bridge" => draft.node(name, sliver.line).kind = Some(Kind::Bridge),
         "vm" | "emulab-xen" | "default-vm" => {}
         other => {
             let what = format!("sliver type {:?} of {}", beginning(other), beginning(name));

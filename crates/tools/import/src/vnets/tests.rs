@@ -62,7 +62,10 @@ fn lab_becomes_nodes_and_links() {
     assert_eq!(link.impairment().to_string(), "delay=5ms");
     assert!(it.document.link[2].impairment().is_none());
     let notes = notes(&it).join("\n");
-    for what in ["network \"abc\" of 3 ends", "DIF n", "4 links"] {
+    let hub = &it.document.node["abc"];
+    assert_eq!(hub.kind, Some(Kind::Bridge));
+    assert_eq!(it.document.link[2].carrier, Carrier::Gre);
+    for what in ["DIF n", "4 links"] {
         assert!(notes.contains(what), "{what}: {notes}");
     }
     assert!(refusal(Format::Lab, "eth ab").contains("line 1"));
@@ -82,6 +85,8 @@ topology:
     pc_1:
       kind: linux
       image: alpine
+    lan:
+      kind: bridge
   links:
     - endpoints: [\"srl1:e1-1\", \"pc_1:eth1\"]
     - endpoints: [srl1:e1-2, host:srl_e1-2]
@@ -94,6 +99,7 @@ topology:
       mtu: 1400
     - endpoints: [srl1:e1-4, pc_1:eth3]
       mtu: 9500
+    - endpoints: [lan:eth1, pc_1:eth4]
 ";
     let it = imported(Format::Containerlab, "srl02.clab.yml", text);
     assert_eq!(it.document.vnet.name, "srl02");
@@ -103,10 +109,12 @@ topology:
             "srl1:e1-1 pc-1:eth1 100Mbps",
             "srl1:e1-3 pc-1:eth2 100Mbps",
             "srl1:e1-4 pc-1:eth3 100Mbps",
+            "lan:eth1 pc-1:eth4 100Mbps",
         ]
     );
     let mtus = it.document.link.iter().map(|link| link.mtu);
-    assert_eq!(mtus.collect::<Vec<_>>(), [None, Some(1400), None]);
+    assert_eq!(mtus.collect::<Vec<_>>(), [None, Some(1400), None, None]);
+    assert_eq!(it.document.node["lan"].kind, Some(Kind::Bridge));
     let notes = notes(&it).join("\n");
     for what in [
         "2 prefix",
@@ -114,7 +122,7 @@ topology:
         "kind of srl1",
         "image of pc_1",
         "the name \"pc_1\"",
-        "15 a link to \"host\"",
+        "17 a link to \"host\"",
         "addresses and MTU of the link srl1 -- pc_1",
     ] {
         assert!(notes.contains(what), "{what}: {notes}");

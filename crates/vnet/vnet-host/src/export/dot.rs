@@ -15,6 +15,7 @@ pub(super) fn write(report: &VnetReport) -> String {
         let kind = match node.kind {
             Kind::Vm => "VM",
             Kind::Namespace => "namespace",
+            Kind::Bridge => "bridge",
         };
         let style = style(node.state == NodeState::Up);
         let _ = writeln!(

@@ -14,6 +14,7 @@ use carina_namespaces::{
     ChildProcess, NamespaceAccess, end_processes_in, is_namespace, remove_namespaces,
 };
 use carina_vm::Sink;
+use carina_vnet::document::Kind;
 use carina_vnet::host_part::{NodePart, VnetId};
 
 use crate::error::{Attempt, Error, Result};
@@ -40,9 +41,10 @@ impl NamespaceNode {
     /// console.
     pub(super) fn make(
         vnet: VnetId,
-        name: &str,
+        part: &NodePart,
         carina: &Path,
     ) -> Result<(NamespaceNode, UnixStream)> {
+        let name = &part.name;
         let namespace = node_namespace(vnet, name);
         let (ours, theirs) = UnixStream::pair().attempt("making a console")?;
         let end = || -> Result<Stdio> {
@@ -87,6 +89,18 @@ impl NamespaceNode {
         let mut configured = self.lock();
         // If this fails, the next configuration is a complete one.
         let before = configured.take();
+        if part.kind == Kind::Bridge {
+            let is_changed = before.as_ref().is_none_or(|it| {
+                (&it.interfaces, it.has_loop) != (&part.interfaces, part.has_loop)
+            });
+            if is_changed {
+                let lines = super::bridge::lines_of(&self.namespace, part)?;
+                namespace::batch(&self.namespace, &lines)?;
+            }
+            namespace::within(&self.namespace, || configure_routes(part))?;
+            *configured = Some(part.clone());
+            return Ok(());
+        }
         namespace::within(&self.namespace, || match &before {
             Some(before) if before.interfaces == part.interfaces => {
                 change_routes(&routes_of(before), &routes_of(part))
@@ -169,6 +183,13 @@ fn configure_all(part: &NodePart) -> Result<()> {
     let existing = socket.interfaces()?;
     socket.execute(&requests_for_interfaces(part, &existing)?)?;
     let before = socket.static_routes(has_ipv6)?;
+    socket.execute(&requests_for_routes(&before, &routes_of(part)))
+}
+
+/// Replaces all routes in the namespace of this thread.
+fn configure_routes(part: &NodePart) -> Result<()> {
+    let mut socket = RouteSocket::new()?;
+    let before = socket.static_routes(part.has_ipv6())?;
     socket.execute(&requests_for_routes(&before, &routes_of(part)))
 }
 

@@ -11,6 +11,8 @@ use super::{Action, PlannedStep, step};
 pub(super) fn node_words(node: &NodePart) -> String {
     match node.kind {
         Kind::Namespace => "namespace".to_owned(),
+        Kind::Bridge if node.has_loop => "bridge with a spanning tree".to_owned(),
+        Kind::Bridge => "bridge".to_owned(),
         Kind::Vm => {
             let processors = match node.cpus {
                 1 => "1 processor".to_owned(),
@@ -90,6 +92,8 @@ pub(super) fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
     }
     let founder = |node: &NodePart| node.founder.clone().unwrap_or_else(|| "none".to_owned());
     changes.extend(change("founder of its DIF", founder(old), founder(new)));
+    let tree = |node: &NodePart| if node.has_loop { "on" } else { "off" };
+    changes.extend(change("spanning tree", tree(old), tree(new)));
     if old.boot != new.boot {
         let boot = new.boot.word();
         changes.push(format!("boot = \"{boot}\" when it is made the next time"));

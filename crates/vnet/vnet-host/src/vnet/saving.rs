@@ -60,7 +60,7 @@ impl Vnet {
         began: Instant,
     ) -> SaveReport {
         let machines = manifest.machines.iter();
-        let namespaces = part.nodes.iter().filter(|it| it.kind == Kind::Namespace);
+        let namespaces = part.nodes.iter().filter(|it| it.kind.has_namespace());
         SaveReport {
             name: self.dir.name(),
             path: into.to_owned(),

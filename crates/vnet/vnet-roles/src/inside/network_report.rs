@@ -62,6 +62,7 @@ pub fn whole(vnet: VnetId, document: &Document, layout: &Layout) -> HostPart {
         memory_mib: node.memory,
         boot: node.boot,
         founder: None,
+        has_loop: layout.has_loop(name),
     });
     let links = layout.links().filter_map(|(number, laid)| {
         let link = document.link.get(laid.place)?;

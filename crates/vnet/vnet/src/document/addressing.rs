@@ -1,5 +1,6 @@
 //! Checks the addresses that a document gives its links.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use super::limits::{MTU, MTU6_MIN};
@@ -94,7 +95,13 @@ impl Document {
 }
 
 fn overlaps(document: &Document) -> Vec<(usize, Fault)> {
-    let links = || document.link.iter().enumerate();
+    // The links of a segment share a prefix, which the first of them stands for.
+    let segments = document.segments().into_iter();
+    let others: BTreeSet<usize> = segments.flat_map(|it| it.links.into_iter().skip(1)).collect();
+    let links = || {
+        let all = document.link.iter().enumerate();
+        all.filter(|(number, _)| !others.contains(number))
+    };
     let prefixes = links().filter_map(|(number, link)| {
         let prefix = link.addresses?[0].prefix();
         let first = u128::from(prefix.address().to_bits());
@@ -143,6 +150,12 @@ fn of_layout(document: &Document) -> Vec<(usize, Fault)> {
             [10, 0, 0, 0],
             17,
             "links without addresses",
+        ),
+        (
+            document.node.keys().any(|name| document.is_bridge(name)),
+            [10, 64, 0, 0],
+            10,
+            "links of bridges",
         ),
         (
             !document.access.is_empty(),

@@ -70,6 +70,7 @@ impl Checker<'_> {
             let place = Place::Node(name.clone());
             self.name(&place, name);
             self.node(&place, node);
+            self.cards_of_bridge(&place, name, node);
             for other in &node.apart_from {
                 if other == name {
                     self.find(&place, Fault::ApartFromItself);
@@ -105,10 +106,19 @@ impl Checker<'_> {
         }
         self.few(place, "labels", node.labels.len());
         let defaults = &self.document.defaults;
-        let is_namespace = node.kind.or(defaults.kind) == Some(Kind::Namespace);
+        let kind = node.kind.or(defaults.kind);
+        let is_namespace = kind.is_some_and(Kind::has_namespace);
         let boots = matches!(node.boot, Some(Boot::Clone | Boot::Pool));
         if is_namespace && boots {
             self.find(place, Fault::NamespaceBoots);
+        }
+    }
+
+    fn cards_of_bridge(&mut self, place: &Place, name: &str, node: &Node) {
+        let nics = node.nics.or(self.document.defaults.nics);
+        if self.document.is_bridge(name) && nics.is_some_and(|nics| nics.count > 0) {
+            let node = name.to_owned();
+            self.find(place, Fault::OfBridge { node, what: "cards" });
         }
     }
 
@@ -145,7 +155,8 @@ impl Checker<'_> {
     }
 
     fn prefixes(&mut self) {
-        for (number, fault) in self.document.check_prefixes() {
+        let faults = self.document.check_segments().into_iter();
+        for (number, fault) in faults.chain(self.document.check_prefixes()) {
             self.find(&Place::Link(number), fault);
         }
     }
@@ -155,6 +166,11 @@ impl Checker<'_> {
             let place = Place::Access(name.clone());
             self.name(&place, name);
             self.known(&place, &access.node);
+            if self.document.is_bridge(&access.node) {
+                let node = access.node.clone();
+                let what = "access points";
+                self.find(&place, Fault::OfBridge { node, what });
+            }
             self.list(&place, "user", &access.users);
             self.list(&place, "location", &access.location);
             match access.attach {

@@ -169,6 +169,39 @@ pub enum Fault {
         /// What gets addresses from the range, in the plural.
         of: &'static str,
     },
+    /// A link with a bridge at an end has a carrier that carries no Ethernet frames.
+    #[error("as = \"{0}\" carries no Ethernet frames, which a bridge needs; give as = \"gre\"")]
+    BridgeCarrier(&'static str),
+    /// A bridge has an access point or a physical card, which only other nodes can have.
+    #[error("`{node}` is a bridge, which has no {what}; give them to a node that is linked with it")]
+    OfBridge {
+        /// Name of the bridge.
+        node: String,
+        /// What the bridge cannot have, in the plural.
+        what: &'static str,
+    },
+    /// The links of a segment do not have addresses of one prefix.
+    #[error(
+        "its addresses are of another prefix than those of other links of its bridges; give all \
+         these links addresses of one prefix, or none of them"
+    )]
+    SegmentPrefix,
+    /// A bridge has two addresses.
+    #[error("bridge `{node}` gets {address} here and another address at another link; give it one")]
+    BridgeAddresses {
+        /// Name of the bridge.
+        node: String,
+        /// The address that differs from the first one.
+        address: String,
+    },
+    /// Two ends of links in a segment have the same address.
+    #[error("`{node}` has the address {address} already; give each end its own")]
+    AddressTaken {
+        /// The address that two ends have.
+        address: String,
+        /// The node that has it.
+        node: String,
+    },
     /// A link has an impossible impairment.
     #[error("{0}")]
     Impairment(ImpairmentError),

@@ -12,6 +12,8 @@ pub const NODES_MAX: usize = 2000;
 pub const LINKS_MAX: usize = 8000;
 /// Largest number of access points in a document, and largest number of tests.
 pub const OTHERS_MAX: usize = 1000;
+/// Largest number of bridges and ends of links in one segment.
+pub const SEGMENT_MAX: usize = 2046;
 /// Longest name of a network, node or access point, in characters.
 pub const NAME_MAX: usize = 32;
 /// Longest name of an interface, in characters, as Linux limits it (`IFNAMSIZ`).

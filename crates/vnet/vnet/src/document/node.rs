@@ -11,7 +11,7 @@ use super::{Document, OWN_IMAGE};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Whether the node is a virtual machine or a namespace.
+    /// Whether the node is a virtual machine, a namespace or a bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
     /// Name of the disk image or guest that the node boots; `None` for the default.
@@ -49,6 +49,9 @@ pub enum Kind {
     Vm,
     /// A network namespace of the host.
     Namespace,
+    /// A bridge of Linux in a network namespace of its own: its links are ports of one Ethernet
+    /// segment.
+    Bridge,
 }
 
 /// How a virtual machine is started.
@@ -94,7 +97,7 @@ pub enum Via {
 /// Requirements of a node with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedNode {
-    /// Whether the node is a virtual machine or a namespace.
+    /// Whether the node is a virtual machine, a namespace or a bridge.
     pub kind: Kind,
     /// Name of the disk image or guest that the node boots.
     pub image: String,
@@ -135,7 +138,7 @@ impl Document {
             memory: node.memory.or(defaults.memory).unwrap_or(128),
             boot: node.boot.or(defaults.boot).unwrap_or(match kind {
                 Kind::Vm => Boot::Clone,
-                Kind::Namespace => Boot::Cold,
+                Kind::Namespace | Kind::Bridge => Boot::Cold,
             }),
             location: location.cloned().unwrap_or_default(),
             nics: node.nics.or(defaults.nics).unwrap_or(nics),
@@ -157,6 +160,16 @@ impl Kind {
         match self {
             Self::Vm => "vm",
             Self::Namespace => "namespace",
+            Self::Bridge => "bridge",
+        }
+    }
+
+    /// Whether the node has a network namespace of the host: a namespace or a bridge.
+    #[must_use]
+    pub const fn has_namespace(self) -> bool {
+        match self {
+            Self::Vm => false,
+            Self::Namespace | Self::Bridge => true,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::document::limits::{
     CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, MTU, NAME_MAX, NICS_MAX, NODES_MAX,
     OTHERS_MAX, TEXT_VALUE_MAX,
 };
-use crate::document::{ImpairmentError, is_interface, is_name, is_of_kernel};
+use crate::document::{BRIDGE, ImpairmentError, Kind, is_interface, is_name, is_of_kernel};
 
 /// Why a part of a network is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -243,7 +243,8 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
         }
     }
     for interface in &node.interfaces {
-        if !is_interface(&interface.name) || is_of_kernel(&interface.name) {
+        let is_bridge = node.kind == Kind::Bridge && interface.name == BRIDGE;
+        if !is_interface(&interface.name) || is_of_kernel(&interface.name) || is_bridge {
             return Err(PartError::Interface {
                 node: node.name.clone(),
                 name: interface.name.clone(),

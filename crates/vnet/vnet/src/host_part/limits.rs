@@ -232,6 +232,7 @@ mod tests {
             routes: vec![],
             routes6: vec![],
             founder: None,
+            has_loop: false,
         }
     }
 

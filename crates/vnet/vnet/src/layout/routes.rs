@@ -1,6 +1,6 @@
 //! Routes of a network's nodes: breadth-first search from each node, and aggregation.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::aggregation::{Prefix, aggregate};
@@ -10,7 +10,7 @@ use crate::host_part::{Route6Part, RoutePart};
 
 impl Layout {
     /// For each node, routes to the links at which it has no interface, each along a path with the
-    /// fewest links. In a large network, routes to neighbouring prefixes over the same next hop are
+    /// fewest links. Bridges do not count on a path: the next hop is the node behind them. In a large network, routes to neighbouring prefixes over the same next hop are
     /// aggregated. Empty if the nodes would still need more than 2,000,000 routes.
     #[must_use]
     pub fn routes(&self) -> BTreeMap<String, Vec<RoutePart>> {
@@ -45,9 +45,8 @@ impl Layout {
             if !are_aggregated {
                 return all.map(route).collect();
             }
-            let own = graph.ends[node]
-                .iter()
-                .map(|end| address((end.link, 0)).prefix());
+            let own = graph.own_prefixes(node).into_iter();
+            let own = own.map(|link| address((link, 0)).prefix());
             let few = aggregated(all.map(|(to, hop)| (bits_of(to), hop)), own.map(bits_of));
             let few = few.into_iter().map(|((start, bits), hop)| {
                 let start = Ipv4Addr::from_bits((start >> 96) as u32);
@@ -80,9 +79,8 @@ impl Layout {
                 return all.map(route).collect();
             }
             let bits_of = |to: InterfaceAddress6| (to.address().to_bits(), to.bits());
-            let own = graph.ends[node]
-                .iter()
-                .map(|end| address((end.link, 0)).prefix());
+            let own = graph.own_prefixes(node).into_iter();
+            let own = own.map(|link| address((link, 0)).prefix());
             let few = aggregated(all.map(|(to, hop)| (bits_of(to), hop)), own.map(bits_of));
             let few = few.into_iter().map(|((start, bits), hop)| {
                 let to = InterfaceAddress6::new(Ipv6Addr::from_bits(start), bits);
@@ -128,6 +126,8 @@ struct Adjacency<'a> {
     /// For each node, its ends of links.
     ends: Vec<Vec<NodeEnd>>,
     links: usize,
+    /// For each link, the first link with the same prefix: that of its segment, or itself.
+    prefixes: Vec<usize>,
 }
 
 /// An end of a link at a node.
@@ -138,6 +138,8 @@ struct NodeEnd {
     side: usize,
     /// The node at the other end.
     peer: usize,
+    /// Whether that node is a bridge.
+    is_to_bridge: bool,
 }
 
 /// What a node reaches over others.
@@ -163,14 +165,27 @@ impl<'a> Adjacency<'a> {
                     link: at,
                     side,
                     peer: nodes[1 - side],
+                    is_to_bridge: link.is_bridged(1 - side),
                 });
             }
         }
+        let mut first: BTreeMap<u32, usize> = BTreeMap::new();
+        let prefixes = links.iter().enumerate().map(|(at, (_, link))| {
+            let segment = link.segment();
+            segment.map_or(at, |segment| *first.entry(segment).or_insert(at))
+        });
         Adjacency {
+            prefixes: prefixes.collect(),
             names: numbers.into_keys().collect(),
             ends,
             links: links.len(),
         }
+    }
+
+    /// Links of a node, one for each of their prefixes.
+    fn own_prefixes(&self, node: usize) -> BTreeSet<usize> {
+        let ends = self.ends[node].iter();
+        ends.map(|end| self.prefixes[end.link]).collect()
     }
 
     /// Finds the paths from one node, by breadth-first search: the first hop to every other node,
@@ -181,18 +196,28 @@ impl<'a> Adjacency<'a> {
         let mut is_known = vec![false; self.links];
         is_reached[node] = true;
         for end in &self.ends[node] {
-            is_known[end.link] = true;
+            is_known[self.prefixes[end.link]] = true;
         }
         let mut left = VecDeque::from([node]);
         let (mut links, mut nodes) = (Vec::new(), Vec::new());
         while let Some(here) = left.pop_front() {
             for end in &self.ends[here] {
-                let first = first_hops[here].unwrap_or((end.link, 1 - end.side));
+                let own = (end.link, 1 - end.side);
+                let first = match first_hops[here] {
+                    None if end.is_to_bridge => None,
+                    before => Some(before.unwrap_or(own)),
+                };
                 if !std::mem::replace(&mut is_reached[end.peer], true) {
-                    first_hops[end.peer] = Some(first);
-                    left.push_back(end.peer);
+                    first_hops[end.peer] = first;
+                    if end.is_to_bridge {
+                        // What is behind a bridge is as near as the bridge.
+                        left.push_front(end.peer);
+                    } else {
+                        left.push_back(end.peer);
+                    }
                 }
-                if !std::mem::replace(&mut is_known[end.link], true) {
+                let is_known = &mut is_known[self.prefixes[end.link]];
+                if let Some(first) = first.filter(|_| !std::mem::replace(is_known, true)) {
                     links.push((end.link, first));
                 }
             }

@@ -21,7 +21,6 @@ use std::net::Ipv4Addr;
 
 use carina_time::{Duration, Instant};
 
-use crate::document::Kind;
 use crate::host_part::{LinkState, NodeState, VnetId};
 use crate::message::{MoveState, PartEnd, Reason, ReasonCode, ReceiveNode, SendNode, ToAgent};
 use crate::store::{Outcome, Store, StoreError};
@@ -135,7 +134,7 @@ impl<S: Store> Pip<S> {
             Some(Neighbour {
                 host: laid.placement.hosts.get(other)?.clone(),
                 node: other.clone(),
-                is_namespace: wanted(other)?.node.kind == Kind::Namespace,
+                is_namespace: wanted(other)?.node.kind.has_namespace(),
                 address: own.address.address(),
             })
         };

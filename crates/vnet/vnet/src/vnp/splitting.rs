@@ -230,6 +230,7 @@ impl Split<'_> {
             routes,
             routes6: Vec::new(),
             founder: None,
+            has_loop: self.layout.has_loop(name),
         }
     }
 

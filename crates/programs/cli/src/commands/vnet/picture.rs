@@ -90,5 +90,6 @@ fn kind_word(kind: Kind) -> &'static str {
     match kind {
         Kind::Vm => "VM",
         Kind::Namespace => "namespace",
+        Kind::Bridge => "bridge",
     }
 }

@@ -4,7 +4,7 @@ use carina_embed::Residual;
 use carina_time::{Duration, Instant};
 
 use super::{Moving, round_of};
-use crate::document::{Carrier, Kind, OWN_IMAGE};
+use crate::document::{Carrier, OWN_IMAGE};
 use crate::host_part::VnetId;
 use crate::message::{PartEnd, PartNode, Reason, ReasonCode};
 use crate::pip::Pip;
@@ -241,8 +241,8 @@ fn check_placement(laid: &Laid, wanted: &PartNode, to: &str, host: &Host) -> Res
 /// Why a node can never move from its host; `None` if it can.
 fn why_it_stays(laid: &Laid, wanted: &PartNode) -> Option<&'static str> {
     let node = &wanted.node;
-    if node.kind == Kind::Namespace {
-        return Some("it is a namespace; only virtual machines can move");
+    if node.kind.has_namespace() {
+        return Some("it is a namespace of its host; only virtual machines can move");
     }
     if node.image != OWN_IMAGE {
         return Some("it has its own disk, which cannot leave its host");
