@@ -8,16 +8,20 @@
 //! | [`Format::Rspec`] | requests in GENI RSpec, version 3 |
 //! | [`Format::Graphml`] | GraphML, such as that of the Internet Topology Zoo |
 //! | [`Format::Gml`] | GML, such as that of the Internet Topology Zoo |
+//! | [`Format::Core`] | scenarios of CORE, in XML |
+//! | [`Format::Netlab`] | `topology.yml` of netlab |
 //!
 //! What a document cannot express is noted. Links of a document have two ends, so a network with
 //! more ends becomes a bridge with a link to each of them.
 
 mod containerlab;
+mod core;
 mod draft;
 mod gml;
 mod graphml;
 mod kathara;
 mod lab;
+mod netlab;
 mod rspec;
 pub mod yaml;
 
@@ -42,17 +46,23 @@ pub enum Format {
     Graphml,
     /// GML.
     Gml,
+    /// XML of CORE.
+    Core,
+    /// `topology.yml` of netlab.
+    Netlab,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Format; 6] = [
+    pub const ALL: [Format; 8] = [
         Format::Lab,
         Format::Containerlab,
         Format::Kathara,
         Format::Rspec,
         Format::Graphml,
         Format::Gml,
+        Format::Core,
+        Format::Netlab,
     ];
 
     /// The name of the format on a command line.
@@ -65,6 +75,8 @@ impl Format {
             Format::Rspec => "rspec",
             Format::Graphml => "graphml",
             Format::Gml => "gml",
+            Format::Core => "core",
+            Format::Netlab => "netlab",
         }
     }
 
@@ -74,6 +86,7 @@ impl Format {
         let ends = |end: &str| name.ends_with(end);
         match name {
             "lab.conf" => Some(Format::Kathara),
+            "topology.yml" => Some(Format::Netlab),
             _ if ends(".lab") => Some(Format::Lab),
             _ if ends(".yml") || ends(".yaml") => Some(Format::Containerlab),
             _ if ends(".rspec") => Some(Format::Rspec),
@@ -122,6 +135,8 @@ pub fn read(
         Format::Rspec => rspec::read(source),
         Format::Graphml => graphml::read(source),
         Format::Gml => gml::read(source),
+        Format::Core => core::read(source),
+        Format::Netlab => netlab::read(source),
     }
 }
 

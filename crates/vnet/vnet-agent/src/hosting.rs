@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_api::{ErrorBody, ErrorCode};
-use carina_vnet::document::Kind;
 use carina_vnet::report::{ExecReply, NodeReport, VnetReport};
 use carina_vnet_access::register::RegisterError;
 use carina_vnet_host::directory::part_name;

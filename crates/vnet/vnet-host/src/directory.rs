@@ -30,6 +30,7 @@ use carina_vnet::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Attempt, Error, Result};
+use crate::filesystem::unmount;
 use crate::removal::{remove_directory, remove_file};
 
 /// The directory of all networks of an agent.
@@ -259,7 +260,20 @@ impl VnetDir {
         self.0.join(format!("{node}.carina"))
     }
 
-    /// Removes the consoles' sockets and the Carina nodes' run directories once no node is left.
+    /// Path of the directory where the file system of a namespace node is mounted.
+    #[must_use]
+    pub fn filesystem(&self, node: &str) -> PathBuf {
+        self.0.join(format!("{node}.root"))
+    }
+
+    /// Path of the file that names the incarnation of a node that has had its files and commands.
+    #[must_use]
+    pub fn started(&self, node: &str) -> PathBuf {
+        self.0.join(format!("{node}.started"))
+    }
+
+    /// Removes the consoles' sockets, file systems and the Carina nodes' run directories once no
+    /// node is left.
     /// The process IDs in them may later belong to other processes.
     ///
     /// # Errors
@@ -274,7 +288,8 @@ impl VnetDir {
             let path = entry.attempt(what())?.path();
             match path.extension().and_then(|it| it.to_str()) {
                 // A process that is just ending removes its own files at the same time.
-                Some("console") => remove_file(&path)?,
+                Some("console" | "started") => remove_file(&path)?,
+                Some("root") => unmount(&path)?,
                 Some("carina") => remove_directory(&path)?,
                 _ => {}
             }
@@ -362,6 +377,7 @@ impl VnetDir {
     /// Something in the directory cannot be removed.
     pub fn remove(&self) -> Result<()> {
         remove_file(&self.record())?;
+        self.remove_places_of_nodes()?;
         remove_directory(&self.0)
     }
 }

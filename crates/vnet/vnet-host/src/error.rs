@@ -66,6 +66,16 @@ pub enum Error {
         /// Output of the command.
         output: String,
     },
+    /// A command that a document gives a node fails, or a file cannot be written into the node.
+    #[error("node {node}: `{command}`: {problem}")]
+    Start {
+        /// Name of the node.
+        node: String,
+        /// The command, or what was attempted.
+        command: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// A node exceeds the limits of this host.
     #[error(transparent)]
     Limit(#[from] LimitError),
@@ -256,7 +266,7 @@ impl Error {
     pub fn node(&self) -> Option<&str> {
         match self {
             Error::Limit(limit) => Some(limit.node()),
-            Error::NodeCommand { node, .. } => Some(node),
+            Error::NodeCommand { node, .. } | Error::Start { node, .. } => Some(node),
             _ => None,
         }
     }
@@ -281,7 +291,7 @@ impl Error {
             Error::Limit(limit) => limit.cause(),
             Error::NotAdmitted { .. } => Cause::Room,
             Error::Unsupported { .. } | Error::Division(_) | Error::Part(_) => Cause::Impossible,
-            Error::NodeCommand { .. } => Cause::Configuration,
+            Error::NodeCommand { .. } | Error::Start { .. } => Cause::Configuration,
             Error::Timeout { .. } | Error::NoEcho { .. } => Cause::Silent,
             Error::Ended(_) => Cause::Ended,
             Error::Underlay(_) | Error::NoFlow { .. } | Error::TunnelTaken { .. } => Cause::Carrier,

@@ -1,5 +1,6 @@
 //! Exports a network in formats of other tools, without anything of the substrate.
 
+mod containerlab;
 mod dot;
 mod rfc8345;
 mod rspec;
@@ -16,14 +17,17 @@ pub enum ExportFormat {
     Rfc8345,
     /// The language of Graphviz.
     Dot,
+    /// A topology of containerlab, in YAML.
+    Containerlab,
 }
 
 impl ExportFormat {
     /// All formats.
-    pub const ALL: [ExportFormat; 3] = [
+    pub const ALL: [ExportFormat; 4] = [
         ExportFormat::Rspec,
         ExportFormat::Rfc8345,
         ExportFormat::Dot,
+        ExportFormat::Containerlab,
     ];
 
     /// The keyword of the format.
@@ -33,6 +37,7 @@ impl ExportFormat {
             ExportFormat::Rspec => "rspec",
             ExportFormat::Rfc8345 => "rfc8345",
             ExportFormat::Dot => "dot",
+            ExportFormat::Containerlab => "containerlab",
         }
     }
 
@@ -43,6 +48,7 @@ impl ExportFormat {
             ExportFormat::Rspec => rspec::write(&between_nodes(report)),
             ExportFormat::Rfc8345 => rfc8345::write(&between_nodes(report)),
             ExportFormat::Dot => dot::write(report),
+            ExportFormat::Containerlab => containerlab::write(&between_nodes(report)),
         }
     }
 }
@@ -172,6 +178,23 @@ mod tests {
             point["ietf-l3-unicast-topology:l3-termination-point-attributes"]["ip-address"][1],
             "2001:db8::1"
         );
+    }
+
+    #[test]
+    fn containerlab_has_the_addresses_as_commands() {
+        let mut switched = report();
+        switched.nodes[1].kind = Kind::Bridge;
+        let text = ExportFormat::Containerlab.write(&switched);
+        for part in [
+            "name: \"two\"\n",
+            "    \"a\":\n      kind: linux\n      image: alpine:3\n      exec:\n",
+            "        - \"ip address replace 10.0.0.1/30 dev eth0\"\n",
+            "        - \"ip address replace 2001:db8::1/64 dev eth0\"\n",
+            "    \"b\":\n      kind: bridge\n",
+            "    - endpoints: [\"a:eth0\", \"b:eth0\"]\n      mtu: 1480\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]

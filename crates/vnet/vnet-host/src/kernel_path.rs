@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_namespaces::NamespaceAccess;
-use carina_vnet::document::{Kind, Rate};
+use carina_vnet::document::Rate;
 use carina_vnet::host_part::{Far, HostPart, LinkPart};
 use carina_vnet::impairment::Impairments;
 use serde::Deserialize;
@@ -180,7 +180,7 @@ const QUEUE_MS: u64 = 5;
 
 #[cfg(test)]
 mod tests {
-    use carina_vnet::document::PathChoice;
+    use carina_vnet::document::{Kind, PathChoice};
     use carina_vnet::impairment::{Impairment, LinkImpairment};
 
     use super::*;

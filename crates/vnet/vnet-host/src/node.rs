@@ -10,9 +10,11 @@ mod moving;
 mod namespace;
 mod resuming;
 mod sending;
+mod start;
 mod stream;
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use carina_vnet::document::Kind;
@@ -27,6 +29,7 @@ pub use self::machine::PORTS_MAX as MACHINE_INTERFACES_MAX;
 pub(crate) use self::moving::{Move, forget_move, forget_moves, recover};
 use self::namespace::NamespaceNode;
 pub(crate) use self::sending::{away, forget_away, note_away, stay};
+use self::start::quoted;
 pub use self::stream::Arrived;
 use crate::confinement::Confinement;
 use crate::console::Console;
@@ -34,6 +37,7 @@ use crate::directory::VnetDir;
 use crate::error::{Error, Result};
 use crate::port_selection::PortSelection;
 use crate::probe::Asks;
+use crate::removal::remove_file;
 use crate::saved::Saved;
 
 /// What is needed to make a network's nodes.
@@ -54,6 +58,10 @@ pub(crate) struct Node {
     // Dropped before `system`: a shell ends with its console.
     console: Console,
     system: System,
+    /// A script that sets the variables of a machine's commands; empty without variables.
+    exports: String,
+    /// Marks that the node has had its files and commands.
+    started: PathBuf,
 }
 
 #[derive(Debug)]
@@ -69,8 +77,7 @@ impl Node {
     pub(crate) fn make(site: &Site<'_>, part: &NodePart, saved: Option<&Saved>) -> Result<Node> {
         let (system, console, is_configured) = match part.kind {
             Kind::Namespace | Kind::Bridge => {
-                let (node, console) =
-                    NamespaceNode::make(site.whole.vnet, part, &site.dir.carina(&part.name))?;
+                let (node, console) = NamespaceNode::make(site.whole.vnet, part, site.dir)?;
                 (System::Namespace(node), console, false)
             }
             Kind::Vm => {
@@ -83,6 +90,8 @@ impl Node {
             name: part.name.clone(),
             system,
             console: Console::serve(&site.dir.console(&part.name), console)?,
+            exports: exports_of(part),
+            started: site.dir.started(&part.name),
         };
         if !is_configured {
             node.configure(part)?;
@@ -97,6 +106,8 @@ impl Node {
             name: part.name.clone(),
             system: System::Machine(machine),
             console: Console::serve(&dir.console(&part.name), console)?,
+            exports: exports_of(part),
+            started: dir.started(&part.name),
         })
     }
 
@@ -140,7 +151,7 @@ impl Node {
     pub(crate) fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         match &self.system {
             System::Namespace(node) => node.run(command, limit),
-            System::Machine(node) => node.run(command, limit),
+            System::Machine(node) => node.run(&self.exported(command), limit),
         }
     }
 
@@ -154,7 +165,7 @@ impl Node {
     ) -> Result<i32> {
         match &self.system {
             System::Namespace(node) => node.stream(command, until, sink),
-            System::Machine(node) => node.stream(command, until, sink),
+            System::Machine(node) => node.stream(&self.exported(command), until, sink),
         }
     }
 
@@ -220,8 +231,23 @@ impl Node {
         }
     }
 
+    /// The command with the variables of the document, for a machine.
+    fn exported(&self, command: &str) -> String {
+        format!("{}{command}", self.exports)
+    }
+
+    /// A text that differs from that of an earlier node of the same name: the ID of the machine's
+    /// process, or the number of the namespace.
+    pub(crate) fn incarnation(&self) -> Result<String> {
+        match &self.system {
+            System::Namespace(node) => node.incarnation(),
+            System::Machine(node) => node.incarnation(),
+        }
+    }
+
     /// Ends the node and removes it.
     pub(crate) fn remove(&self) -> Result<()> {
+        remove_file(&self.started)?;
         match &self.system {
             System::Namespace(node) => node.remove(),
             System::Machine(node) => node.remove(),
@@ -231,6 +257,7 @@ impl Node {
     /// Ends what runs in the node. The namespace, or the taps of a machine, stay, with the links
     /// connected to them.
     pub(crate) fn stop(&self) -> Result<()> {
+        remove_file(&self.started)?;
         match &self.system {
             System::Namespace(node) => node.stop(),
             System::Machine(node) => node.remove(),
@@ -243,6 +270,13 @@ impl Node {
             node.leave();
         }
     }
+}
+
+/// The script that sets the variables of a machine's commands.
+fn exports_of(part: &NodePart) -> String {
+    let variables = part.start.environment.iter();
+    let export = |(name, value): (&String, &String)| format!("export {name}={}\n", quoted(value));
+    variables.map(export).collect()
 }
 
 /// Longest time for configuring a node's interfaces.

@@ -182,7 +182,15 @@ fn must_be_replaced(before: &NodePart, after: &NodePart) -> bool {
         let image = node.image.clone();
         // Only some images have a Carina node.
         let is_member = node.kind == Kind::Vm && node.founder.is_some();
-        (node.kind, image, node.cpus, node.memory_mib, is_member)
+        let start = node.start.clone();
+        (
+            node.kind,
+            image,
+            node.cpus,
+            node.memory_mib,
+            is_member,
+            start,
+        )
     };
     substance(before) != substance(after)
 }

@@ -11,6 +11,7 @@ mod paths;
 mod probing;
 mod saving;
 mod sending;
+mod starting;
 mod switching;
 
 use std::collections::BTreeMap;
@@ -188,7 +189,8 @@ impl Vnet {
             // status.
             let _ = self.probe_links(part, &far, FAR_PROBE);
             Ok(())
-        })
+        })?;
+        self.start_nodes(part)
     }
 
     /// The graph of a part with its impairments, over the current underlay.

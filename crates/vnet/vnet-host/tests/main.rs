@@ -17,6 +17,7 @@ mod machines;
 mod map;
 mod namespaces;
 mod page;
+mod prepared;
 mod rates;
 mod segment;
 mod socket;

@@ -77,6 +77,7 @@ pub fn divide(
             routes6: routes6.remove(name).unwrap_or_default(),
             founder: founders.remove(name),
             has_loop: layout.has_loop(name),
+            start: node.start,
         };
         let part = parts.get_mut(host_of(name)?);
         part.expect("every host of the placement has a part")

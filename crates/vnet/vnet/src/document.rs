@@ -40,10 +40,12 @@ pub use self::address::{Address6Error, AddressError, InterfaceAddress, Interface
 pub use self::fault::{DocumentError, Fault, Place};
 pub use self::form::{Form, FormError, json_words};
 pub use self::impairment::{DELAY_MAX_S, Impairment, ImpairmentError, LinkImpairment};
+pub use self::kind::Kind;
 pub use self::name::{is_interface, is_name, is_of_kernel};
-pub use self::node::{Boot, Kind, Nics, Node, ResolvedNode, Via};
+pub use self::node::{Boot, Nics, Node, ResolvedNode, Via};
 pub use self::per_direction::PerDirection;
 pub use self::segments::{BRIDGE, Segment};
+pub use self::start::{HOST, NodeFile, Start, StartError};
 pub use self::value::{Rate, Share, Span, ValueError};
 
 mod address;
@@ -53,11 +55,13 @@ mod extension;
 mod fault;
 mod form;
 mod impairment;
+mod kind;
 pub mod limits;
 mod name;
 mod node;
 mod per_direction;
 mod segments;
+mod start;
 mod toml_form;
 mod value;
 mod xml_form;

@@ -17,7 +17,7 @@ use std::str::FromStr;
 use carina_wire::ether::Mac;
 use serde::{Deserialize, Serialize};
 
-use crate::document::{Boot, Carrier, Kind, LinkImpairment, PathChoice, Rate};
+use crate::document::{Boot, Carrier, Kind, LinkImpairment, PathChoice, Rate, Start};
 
 pub use self::cause::Cause;
 pub use self::check::PartError;
@@ -91,6 +91,9 @@ pub struct NodePart {
     /// For a bridge: whether its segment has a loop of bridges, so that it needs a spanning tree.
     #[serde(default, skip_serializing_if = "is_false")]
     pub has_loop: bool,
+    /// What the node is given at its start.
+    #[serde(default, skip_serializing_if = "Start::is_empty")]
+    pub start: Start,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]

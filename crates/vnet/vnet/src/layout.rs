@@ -5,8 +5,8 @@
 //! have the first and the second address of the prefix, and MAC addresses `02:` uid `:` link `:`
 //! end. An end for which the document names no interface gets the next free one of `eth0`, `eth1`,
 //! … A layout takes the previous one into account: a link that was in it keeps its number,
-//! interfaces and addresses, whatever other links are added or removed. The links of a bridge, and of
-//! bridges that are joined, are one segment with one prefix ([`segments`]).
+//! interfaces and addresses, whatever other links are added or removed. The links of a bridge, and
+//! of bridges that are joined, are one segment with one prefix ([`segments`]).
 
 mod access;
 mod aggregation;
@@ -80,7 +80,8 @@ impl LaidLink {
     fn address(&self, number: u32, side: usize) -> InterfaceAddress {
         let own = self.addresses.map(|pair| pair[side]);
         let of_segment = self.segment.as_ref().map(|it| it.address(side));
-        own.or(of_segment).unwrap_or_else(|| address_of(number, side))
+        own.or(of_segment)
+            .unwrap_or_else(|| address_of(number, side))
     }
 }
 

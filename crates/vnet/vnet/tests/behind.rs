@@ -135,6 +135,7 @@ fn made() -> (Pip<LateStore>, Pip<LateStore>, HostPart, Rc<Cell<bool>>) {
         routes6: vec![],
         founder: None,
         has_loop: false,
+        start: Default::default(),
     };
     let wanted = PartNode {
         node,

@@ -73,6 +73,7 @@ fn reserve(round: u64) -> ToPip {
         routes6: vec![],
         founder: Some("r1".to_owned()),
         has_loop: false,
+        start: Default::default(),
     };
     let wanted = PartNode {
         node,

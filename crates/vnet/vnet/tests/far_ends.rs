@@ -85,6 +85,7 @@ fn reserve(key: PartKey) -> ToPip {
         routes6: vec![],
         founder: None,
         has_loop: false,
+        start: Default::default(),
     };
     let node = PartNode {
         node,

@@ -28,6 +28,46 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
     ("[[link]]\nends = [\"r1\"]\nrate = \"1bps\"\n", &["line 6"]),
     (
+        "[node.s]\nkind = \"bridge\"\n[[link]]\nends = [\"r1\", \"s\"]\nrate = \"1bps\"\n",
+        &["line 7, link 1", "ipip", "as = \"gre\""],
+    ),
+    (
+        "[node.s]\nkind = \"bridge\"\nboot = \"clone\"\nnics = { count = 1 }\n\
+         [access.home]\nnode = \"s\"\n",
+        &["node s", "nothing to clone", "no cards", "no access points"],
+    ),
+    (
+        "[node.s]\nkind = \"bridge\"\n\
+         [[link]]\nends = [\"r1\", \"s:br0\"]\nrate = \"1bps\"\nas = \"gre\"\n\
+         addresses = [\"10.9.0.1/24\", \"10.9.0.2/24\"]\n\
+         [[link]]\nends = [\"r2\", \"s\"]\nrate = \"1bps\"\nas = \"gre\"\n\
+         addresses = [\"10.9.0.1/24\", \"10.9.0.3/24\"]\n",
+        &[
+            "`br0`",
+            "`r1` has the address 10.9.0.1/24",
+            "bridge `s` gets 10.9.0.3/24",
+        ],
+    ),
+    (
+        "[node.s]\nkind = \"bridge\"\n\
+         [[link]]\nends = [\"r1\", \"s\"]\nrate = \"1bps\"\nas = \"gre\"\n\
+         addresses = [\"10.9.0.1/24\", \"10.9.0.2/24\"]\n\
+         [[link]]\nends = [\"r2\", \"s\"]\nrate = \"1bps\"\nas = \"gre\"\n",
+        &["link 2", "another prefix"],
+    ),
+    (
+        "[node.n]\nkind = \"namespace\"\nfiles = [{ path = \"/x\", content = \"\" }]\n",
+        &["node n", "filesystem = \"host\""],
+    ),
+    (
+        "[node.n]\nfiles = [{ path = \"/x\", source = \"../../etc/shadow\" }]\n",
+        &["node n", "`../../etc/shadow`", "beside the document"],
+    ),
+    (
+        "[node.n]\nexec = [\"true\"]\nimage = \"debian\"\n",
+        &["node n", "\"debian\"", "carina"],
+    ),
+    (
         "[[link]]\nends = [\"r1\", \"r2\"]\nrate = \"1bps\"\naddresses = [\"10.9.0.1/24\", \"10.9.1.1/24\"]\n",
         &[
             "line 5, link 1",

@@ -67,6 +67,22 @@ fn written_xml_is_valid_by_the_schema() {
     assert!(xmllint(&stranger).contains("ends-of-links"));
 }
 
+#[test]
+fn examples_with_bridges_and_files_survive_every_form() {
+    for text in [
+        include_str!("../../../../examples/vnets/switched.toml"),
+        include_str!("../../../../examples/vnets/prepared.toml"),
+    ] {
+        let document = Document::read(text, Form::Toml).unwrap();
+        for form in Form::ALL {
+            let written = document.write(form);
+            let again = Document::read(&written, form);
+            assert_eq!(again.as_ref(), Ok(&document), "{form}:\n{written}");
+        }
+        assert_eq!(xmllint(&document.write(Form::Xml)), "");
+    }
+}
+
 /// The complaints of `xmllint` about a text (package libxml2-utils).
 fn xmllint(xml: &str) -> String {
     let name = std::thread::current().id();

@@ -249,6 +249,7 @@ pub(crate) fn node(name: &str, kind: Kind, cpus: u32) -> PartNode {
             routes6: vec![],
             founder: None,
             has_loop: false,
+            start: Default::default(),
         },
         location: vec![],
         nics: 0,

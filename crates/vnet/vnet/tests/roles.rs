@@ -115,6 +115,7 @@ fn reserve(key: PartKey, cpus: u32) -> ToPip {
         routes6: vec![],
         founder: None,
         has_loop: false,
+        start: Default::default(),
     };
     let wanted = PartNode {
         node,

@@ -65,6 +65,17 @@ fn read_node(draft: &mut Draft, name: &str, node: &Yaml) {
                 Some(mib) => draft.node(name, node.line).memory = Some(mib),
                 None => draft.note(value.line, what, "a node cannot have this much memory"),
             },
+            ("exec", _) if !value.items().is_empty() => {
+                for command in value.items().iter().filter_map(Yaml::text) {
+                    draft.exec(name, command, value.line);
+                }
+            }
+            ("env", _) if !value.entries().is_empty() => {
+                for (key, value) in value.entries() {
+                    let text = value.text().unwrap_or_default();
+                    draft.variable(name, (key, text), value.line);
+                }
+            }
             _ => draft.note(value.line, what, reason(key)),
         }
     }
@@ -87,10 +98,10 @@ fn reason(key: &str) -> &'static str {
         | "license"
         | "enforce-startup-config"
         | "suppress-startup-config"
-        | "certificate" => "a document has no files; `carina vnet exec` can write them",
+        | "certificate" => "files are not read; add `files` and a `filesystem` to the node",
         "exec" | "cmd" | "entrypoint" | "user" | "env" | "env-files" | "stages" | "wait-for"
         | "startup-delay" | "healthcheck" | "sysctls" => {
-            "a document starts no programs; `carina vnet exec` does once the network is up"
+            "it belongs to the image; `exec` of a node starts programs"
         }
         "ports" | "publish" | "dns" | "network-mode" | "aliases" => {
             "a namespace has only the links of the document"

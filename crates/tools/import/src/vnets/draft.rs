@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_time::Duration;
 use carina_vnet::document::{
-    Carrier, Document, End, Header, InterfaceAddress, Kind, Link, LinkImpairment, Node,
-    OnInsufficient, Rate, Share, Span, is_interface, is_name, is_of_kernel, limits,
+    Carrier, Document, End, Header, InterfaceAddress, Kind, Link, LinkImpairment, Node, OWN_IMAGE,
+    OnInsufficient, Rate, Share, Span, Start, is_interface, is_name, is_of_kernel, limits,
 };
 
 use super::{Imported, Source};
@@ -191,8 +191,47 @@ impl Draft {
         self.links.push(made);
     }
 
-    /// Joins any number of nodes: two by a link, more by a new bridge with a link to each. With more
-    /// than two nodes, `link.impairment.there` applies to what each of them sends.
+    /// Gives a node a command for its start, if the command only configures the network. It may
+    /// fail, as with other tools. A command of a namespace has the rights of its host, so that
+    /// others are noted.
+    pub(super) fn exec(&mut self, node: &str, command: &str, line: usize) {
+        let command = command.trim();
+        let program = command.split_whitespace().next().unwrap_or_default();
+        let is_one = command
+            .chars()
+            .all(|c| !";|&$`<>()\\\n\r".contains(c) && !c.is_control());
+        let is_short = command.len() < limits::COMMAND_BYTES_MAX / 2;
+        let is_known = PROGRAMS.contains(&program) && !command.contains(" exec ");
+        let made = &mut self.node(node, line).exec;
+        if is_one && is_known && is_short && made.len() < limits::COMMANDS_MAX {
+            made.push(format!("{command} || true"));
+            return;
+        }
+        let what = format!("exec of {}", beginning(node));
+        let why = format!(
+            "its program may change the host; add it to `exec` of the node yourself: {}",
+            beginning(command)
+        );
+        self.note(line, what, why);
+    }
+
+    /// Gives a node an environment variable.
+    pub(super) fn variable(&mut self, node: &str, (name, value): (&str, &str), line: usize) {
+        let given = Start {
+            environment: [(name.to_owned(), value.to_owned())].into(),
+            ..Start::default()
+        };
+        let made = &mut self.node(node, line).environment;
+        if made.len() < limits::VARIABLES_MAX && given.check(Kind::Vm, OWN_IMAGE).is_ok() {
+            made.insert(name.to_owned(), value.to_owned());
+            return;
+        }
+        let what = format!("the variable {} of {}", beginning(name), beginning(node));
+        self.note(line, what, "a node cannot have it");
+    }
+
+    /// Joins any number of nodes: two by a link, more by a new bridge with a link to each. With
+    /// more than two nodes, `link.impairment.there` applies to what each of them sends.
     pub(super) fn join(
         &mut self,
         network: &str,
@@ -385,6 +424,8 @@ pub(super) fn beginning(text: &str) -> String {
     text.trim_end().chars().take(64).collect()
 }
 
+/// Programs that configure the network of their node and nothing else.
+const PROGRAMS: [&str; 7] = ["ip", "bridge", "tc", "ethtool", "ping", "route", "ifconfig"];
 const NOTES_MAX: usize = 1000;
 /// How often addresses that overlap are removed one by one, before all are.
 const OVERLAP_ROUNDS: usize = 8;

@@ -91,6 +91,15 @@ fn read_option(draft: &mut Draft, device: &str, (option, value): (&str, &str), l
                 draft.note(line, what, "a node has whole processors");
             }
         },
+        "exec" => draft.exec(device, value, line),
+        "env" => match value.split_once('=') {
+            Some(variable) => draft.variable(device, variable, line),
+            None => draft.note(
+                line,
+                format!("env of {}", beginning(device)),
+                reason(option),
+            ),
+        },
         _ => {
             let what = format!("{} of {}", beginning(option), beginning(device));
             draft.note(line, what, reason(option));
@@ -103,8 +112,8 @@ fn reason(option: &str) -> &'static str {
     match option {
         "image" => "a namespace has no image",
         "bridged" | "port" => "a namespace has only the links of the document",
-        "exec" | "shell" | "env" | "entrypoint" | "args" | "sysctl" | "ulimit" => {
-            "a document starts no programs; `carina vnet exec` does once the network is up"
+        "shell" | "env" | "entrypoint" | "args" | "sysctl" | "ulimit" => {
+            "it belongs to the image; `exec` of a node starts programs"
         }
         "ipv6" => "nodes have IPv6 as their kernel has it",
         _ => "a document has no equivalent",

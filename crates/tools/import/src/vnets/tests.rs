@@ -145,6 +145,10 @@ topology:
           ip route add default
           via 10.0.0.1
       labels: {graph-icon: router}
+      env: {ROLE: edge, \"A B\": x}
+    d:
+      kind: linux
+      exec: [ip link; rm -rf /x, vtysh -c show]
   links:
     - endpoints: [a:eth1, c:eth1]
 ";
@@ -153,6 +157,11 @@ topology:
     assert_eq!(links(&it), ["a:eth1 c:eth1 100Mbps"]);
     let node = &it.document.node["a"];
     assert_eq!((node.cpus, node.memory), (Some(2), Some(256)));
+    assert_eq!(node.exec, ["ip link || true"]);
+    let c = &it.document.node["c"];
+    assert_eq!(c.exec, ["ip route add default via 10.0.0.1 || true"]);
+    assert_eq!(c.environment["ROLE"], "edge");
+    assert!(it.document.node["d"].exec.is_empty());
     let notes = it.notes.iter();
     let notes: Vec<String> = notes
         .map(|note| format!("{} {}: {}", note.line, note.what, note.why))
@@ -160,7 +169,7 @@ topology:
     let notes = notes.join("\n");
     for what in [
         "5 the variable B",
-        "exec of c: a document starts no programs",
+        "exec of d: its program may change the host",
         "labels of c: a document has no labels",
     ] {
         assert!(notes.contains(what), "{what}: {notes}");
@@ -362,6 +371,132 @@ fn edges_have_the_impairments_of_shadow() {
         notes(&it)[..2],
         ["3 loss \"2\"", "4 the impairment of the link 0 -- 1"]
     );
+}
+
+#[test]
+fn scenarios_of_core_have_switches_addresses_and_impairments() {
+    let text = "<?xml version='1.0' encoding='UTF-8'?>
+<scenario name=\"/tmp/two.xml\">
+  <networks>
+    <network id=\"5\" name=\"n5\" icon=\"\" canvas=\"0\" type=\"SWITCH\">
+      <position x=\"1.0\" y=\"2.0\" lat=\"47\" lon=\"-122\" alt=\"2\"/>
+    </network>
+    <network id=\"6\" name=\"wlan6\" type=\"WIRELESS_LAN\"/>
+  </networks>
+  <devices>
+    <device id=\"1\" name=\"n1\" type=\"router\" class=\"\" image=\"\">
+      <position x=\"1.0\" y=\"2.0\"/>
+      <services><service name=\"zebra\"/></services>
+    </device>
+    <device id=\"2\" name=\"n2\" type=\"PC\"/>
+    <device id=\"3\" name=\"n3\" type=\"PC\"/>
+  </devices>
+  <links>
+    <link node1=\"1\" node2=\"2\">
+      <iface1 id=\"0\" name=\"eth0\" mac=\"00:00:00:aa:00:00\" ip4=\"10.0.0.1\" ip4_mask=\"24\"/>
+      <iface2 id=\"0\" name=\"eth0\" ip4=\"10.0.0.2\" ip4_mask=\"24\"/>
+      <options delay=\"20000\" bandwidth=\"54000000\" loss=\"1.5\" dup=\"0\" jitter=\"0\"/>
+    </link>
+    <link node1=\"5\" node2=\"2\"><iface2 id=\"1\" name=\"eth1\" ip4=\"10.0.1.2\" ip4_mask=\"24\"/></link>
+    <link node1=\"3\" node2=\"5\"/>
+    <link node1=\"3\" node2=\"9\"/>
+  </links>
+  <session_options/>
+</scenario>
+";
+    let it = imported(Format::Core, "two.xml", text);
+    assert_eq!(
+        links(&it),
+        [
+            "n1:eth0 n2:eth0 54Mbps",
+            "n5 n2:eth1 100Mbps",
+            "n3 n5 100Mbps"
+        ]
+    );
+    assert_eq!(it.document.node["n5"].kind, Some(Kind::Bridge));
+    let first = &it.document.link[0];
+    assert_eq!(first.impairment().to_string(), "delay=20ms loss=1.5%");
+    let addresses = ["10.0.0.1/24", "10.0.0.2/24"].map(|it| it.parse().unwrap());
+    assert_eq!(
+        (first.addresses, it.document.link[1].addresses),
+        (None, None)
+    );
+    assert_eq!(it.document.link[1].carrier, Carrier::Gre);
+    let notes = notes(&it).join("\n");
+    for what in [
+        "type WIRELESS_LAN of wlan6",
+        "<services> of n1",
+        "addresses of n5 -- n2",
+        "a link without two known nodes",
+        "<session_options>",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
+    // In another prefix than those of other links, addresses stay.
+    let elsewhere = text.replace("\"10.0.0.", "\"192.168.0.");
+    let addresses = addresses.map(|it: carina_vnet::document::InterfaceAddress| {
+        it.to_string()
+            .replace("10.0.0.", "192.168.0.")
+            .parse()
+            .unwrap()
+    });
+    let it = imported(Format::Core, "two.xml", &elsewhere);
+    assert_eq!(it.document.link[0].addresses, Some(addresses));
+    assert!(refusal(Format::Core, "<vnet/>").contains("no <scenario>"));
+}
+
+#[test]
+fn links_of_netlab_are_read_in_every_form() {
+    let text = "provider: clab
+defaults.device: frr
+module: [ospf]
+nodes:
+  r1:
+    device: eos
+  r2:
+  h1:
+links:
+- r1-r2
+- [ r1, r2, h1 ]
+- r1:
+  h1:
+  bandwidth: 1000
+  tc:
+    delay: 10
+    loss: 1
+- interfaces: [ {node: r2}, {node: h1} ]
+  mtu: 1400
+- r1-r9
+";
+    let it = imported(Format::Netlab, "topology.yml", text);
+    assert_eq!(
+        links(&it),
+        [
+            "r1 r2 100Mbps",
+            "r1 lan-2 100Mbps",
+            "r2 lan-2 100Mbps",
+            "h1 lan-2 100Mbps",
+            "r1 h1 1Mbps",
+            "r2 h1 100Mbps",
+        ]
+    );
+    assert_eq!(it.document.node["lan-2"].kind, Some(Kind::Bridge));
+    assert_eq!(
+        it.document.link[4].impairment().to_string(),
+        "delay=10ms loss=1%"
+    );
+    assert_eq!(it.document.link[5].mtu, Some(1400));
+    let notes = notes(&it).join("\n");
+    for what in [
+        "module",
+        "device of r1",
+        "a link to \"r9\"",
+        "network \"lan-5\"",
+    ] {
+        assert!(notes.contains(what), "{what}: {notes}");
+    }
+    let list = imported(Format::Netlab, "t.yml", "nodes: [ a, b ]\nlinks: [ a-b ]\n");
+    assert_eq!(links(&list), ["a b 100Mbps"]);
 }
 
 #[test]

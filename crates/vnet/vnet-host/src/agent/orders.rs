@@ -209,6 +209,7 @@ impl Agent {
     /// tunnels.
     fn check(&self, part: &HostPart, networks: &BTreeMap<String, Arc<Network>>) -> Result<()> {
         part.check()?;
+        check_starts(part)?;
         admission_check::check(part)?;
         let mut tunnels = BTreeMap::new();
         let own = part_name(part.vnet);
@@ -343,3 +344,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// How long the limits of this host are cached.
 const LIMITS: Duration = Duration::from_secs(2);
+/// Refuses commands, variables and file systems in namespaces for providers' networks: a command
+/// in a namespace has the root rights of this host. In machines, it stays within the machine.
+fn check_starts(part: &HostPart) -> Result<()> {
+    let enters = |node: &&carina_vnet::host_part::NodePart| {
+        node.kind.has_namespace() && !node.start.is_empty()
+    };
+    match part.nodes.iter().find(enters) {
+        None => Ok(()),
+        Some(node) => Err(Error::Unsupported {
+            what: format!(
+                "node {}: exec, environment, files and filesystem in a namespace, which has the \
+                 rights of its host",
+                node.name
+            ),
+            instead: "providers give them to virtual machines only: kind = \"vm\"",
+        }),
+    }
+}

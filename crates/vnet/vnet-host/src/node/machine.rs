@@ -280,6 +280,13 @@ impl MachineNode {
         }
     }
 
+    /// The ID of the machine's process.
+    pub(crate) fn incarnation(&self) -> Result<String> {
+        let all = carina_vm::list(&self.machines).attempt("listing machines")?;
+        let own = all.iter().find(|record| record.name == self.name);
+        Ok(format!("machine {}", own.map_or(0, |record| record.pid)))
+    }
+
     pub(crate) fn remove(&self) -> Result<()> {
         if !self.is_alive() {
             return Ok(());

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,13 +12,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use carina_namespaces::{
-    ChildProcess, NamespaceAccess, end_processes_in, is_namespace, remove_namespaces,
+    ChildProcess, NamespaceAccess, end_processes_in, is_namespace, namespace_file,
+    remove_namespaces,
 };
 use carina_vm::Sink;
 use carina_vnet::document::Kind;
 use carina_vnet::host_part::{NodePart, VnetId};
 
+use super::start::quoted;
+use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
+use crate::filesystem::{Filesystem, unmount};
 use crate::names::node_namespace;
 use crate::namespace;
 use crate::node::{CommandLimits, Output};
@@ -33,6 +38,11 @@ pub(super) struct NamespaceNode {
     carina: PathBuf,
     /// What this agent has configured the namespace for, unless interfaces were made again since.
     configured: Mutex<Option<NodePart>>,
+    /// File system of its own, if it has one.
+    filesystem: Option<Filesystem>,
+    /// Where the file system is mounted.
+    mounted: PathBuf,
+    environment: BTreeMap<String, String>,
     _shell: ChildProcess,
 }
 
@@ -42,8 +52,13 @@ impl NamespaceNode {
     pub(super) fn make(
         vnet: VnetId,
         part: &NodePart,
-        carina: &Path,
+        dir: &VnetDir,
     ) -> Result<(NamespaceNode, UnixStream)> {
+        let (carina, mounted) = (dir.carina(&part.name), dir.filesystem(&part.name));
+        let lower = part.start.filesystem.as_deref();
+        let filesystem =
+            lower.map(|lower| Filesystem::mount(&mounted, &part.name, (lower, part.memory_mib)));
+        let filesystem = filesystem.transpose()?;
         let name = &part.name;
         let namespace = node_namespace(vnet, name);
         let (ours, theirs) = UnixStream::pair().attempt("making a console")?;
@@ -55,24 +70,29 @@ impl NamespaceNode {
         let mut command = Command::new(path_of("script"));
         command
             .args(["--quiet", "--flush", "--return", "--command"])
-            .arg("exec sh -i")
+            .arg(shell_words(filesystem.as_ref()))
             .arg("/dev/null")
             .env("PS1", format!("{name}# "))
             .env("CARINA_NODE", name)
-            .envs(surroundings(carina))
+            .envs(surroundings(&carina))
+            .envs(&part.start.environment)
             .stdin(end()?)
             .stdout(end()?)
             .stderr(end()?);
         let what = format!("the console of {name} (`script` is in the package bsdutils)");
         // A process begins in the namespace of the thread that starts it.
+        let forwards = if part.kind == Kind::Bridge { "0" } else { "1" };
         let shell = namespace::within(&namespace, || {
-            namespace::set("ipv4/ip_forward", "1")?;
+            namespace::set("ipv4/ip_forward", forwards)?;
             Ok(ChildProcess::start(&mut command, what)?)
         })?;
         let node = NamespaceNode {
             namespace,
-            carina: carina.to_owned(),
+            carina,
             configured: Mutex::default(),
+            filesystem,
+            mounted,
+            environment: part.start.environment.clone(),
             _shell: shell,
         };
         Ok((node, ours))
@@ -140,8 +160,15 @@ impl NamespaceNode {
     }
 
     fn shell(&self, command: &str) -> Command {
-        let mut shell = NamespaceAccess::of_root().command_in(&self.namespace, "sh");
-        shell.args(["-c", command]).envs(surroundings(&self.carina));
+        let words = match &self.filesystem {
+            Some(filesystem) => filesystem.words(command),
+            None => ["sh", "-c", command].map(OsString::from).into(),
+        };
+        let mut shell = NamespaceAccess::of_root().command_in(&self.namespace, &words[0]);
+        shell
+            .args(&words[1..])
+            .envs(surroundings(&self.carina))
+            .envs(&self.environment);
         shell
     }
 
@@ -163,14 +190,33 @@ impl NamespaceNode {
     pub(super) fn stop(&self) -> Result<()> {
         let names = std::slice::from_ref(&self.namespace);
         end_processes_in(&NamespaceAccess::of_root(), names)?;
+        unmount(&self.mounted)?;
         remove_directory(&self.carina)
     }
 
     pub(super) fn remove(&self) -> Result<()> {
         let names = std::slice::from_ref(&self.namespace);
         remove_namespaces(&NamespaceAccess::of_root(), names)?;
+        unmount(&self.mounted)?;
         remove_directory(&self.carina)
     }
+
+    /// The number of the namespace.
+    pub(super) fn incarnation(&self) -> Result<String> {
+        let path = namespace_file(&self.namespace);
+        let found = std::fs::metadata(&path).attempt(format!("looking at {}", path.display()))?;
+        Ok(format!("namespace {}", found.ino()))
+    }
+}
+
+/// The command of a console's shell, as a script.
+fn shell_words(filesystem: Option<&Filesystem>) -> String {
+    let Some(filesystem) = filesystem else {
+        return "exec sh -i".to_owned();
+    };
+    let words = filesystem.words("exec sh -i").into_iter();
+    let words: Vec<String> = words.map(|word| quoted(&word.to_string_lossy())).collect();
+    format!("exec {}", words.join(" "))
 }
 
 /// Configures the namespace of this thread: changes what differs from what the kernel has.

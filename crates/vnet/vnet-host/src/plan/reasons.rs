@@ -1,14 +1,41 @@
 //! Texts of plans: descriptions and differences.
 
-use std::fmt::Display;
+use std::fmt::{Display, Write};
 
-use carina_vnet::document::{Document, Kind};
+use carina_vnet::document::{Document, Kind, Start};
 use carina_vnet::host_part::{Far, InterfacePart, LinkPart, NodePart};
 
 use super::{Action, PlannedStep, step};
 
 /// Description of a node to be made.
 pub(super) fn node_words(node: &NodePart) -> String {
+    let start = start_words(&node.start);
+    format!("{}{start}", system_words(node))
+}
+
+fn start_words(start: &Start) -> String {
+    let mut words = String::new();
+    if let Some(filesystem) = &start.filesystem {
+        let _ = write!(words, ", file system over {filesystem}");
+    }
+    for (count, one, more) in [
+        (start.files.len(), "file", "files"),
+        (start.exec.len(), "command", "commands"),
+    ] {
+        match count {
+            0 => {}
+            1 => {
+                let _ = write!(words, ", 1 {one}");
+            }
+            count => {
+                let _ = write!(words, ", {count} {more}");
+            }
+        }
+    }
+    words
+}
+
+fn system_words(node: &NodePart) -> String {
     match node.kind {
         Kind::Namespace => "namespace".to_owned(),
         Kind::Bridge if node.has_loop => "bridge with a spanning tree".to_owned(),
@@ -46,6 +73,7 @@ pub(super) fn differences(old: &NodePart, new: &NodePart) -> String {
         change("processors", old.cpus, new.cpus),
         change("memory", mib(old.memory_mib), mib(new.memory_mib)),
         change("Carina node", has_node(old), has_node(new)),
+        (old.start != new.start).then(|| "what it is given at its start changes".to_owned()),
     ];
     found.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

@@ -63,6 +63,7 @@ pub fn whole(vnet: VnetId, document: &Document, layout: &Layout) -> HostPart {
         boot: node.boot,
         founder: None,
         has_loop: layout.has_loop(name),
+        start: node.start,
     });
     let links = layout.links().filter_map(|(number, laid)| {
         let link = document.link.get(laid.place)?;

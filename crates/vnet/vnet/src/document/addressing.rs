@@ -97,7 +97,9 @@ impl Document {
 fn overlaps(document: &Document) -> Vec<(usize, Fault)> {
     // The links of a segment share a prefix, which the first of them stands for.
     let segments = document.segments().into_iter();
-    let others: BTreeSet<usize> = segments.flat_map(|it| it.links.into_iter().skip(1)).collect();
+    let others: BTreeSet<usize> = segments
+        .flat_map(|it| it.links.into_iter().skip(1))
+        .collect();
     let links = || {
         let all = document.link.iter().enumerate();
         all.filter(|(number, _)| !others.contains(number))

@@ -10,7 +10,7 @@ use super::limits::{
     OTHERS_MAX, TEXT_VALUE_MAX,
 };
 use super::name::{is_interface, is_name, is_of_kernel};
-use super::{AccessPoint, Attach, Boot, Document, End, Kind, Link, Node, Share, Test};
+use super::{AccessPoint, Attach, Boot, Carrier, Document, End, Kind, Link, Node, Share, Test};
 
 /// Faults that are listed at most, so that the list fits on a page.
 const FINDINGS_MAX: usize = 20;
@@ -71,6 +71,7 @@ impl Checker<'_> {
             self.name(&place, name);
             self.node(&place, node);
             self.cards_of_bridge(&place, name, node);
+            self.start(&place, name);
             for other in &node.apart_from {
                 if other == name {
                     self.find(&place, Fault::ApartFromItself);
@@ -114,11 +115,32 @@ impl Checker<'_> {
         }
     }
 
+    fn start(&mut self, place: &Place, name: &str) {
+        let Some(node) = self.document.resolved(name) else {
+            return;
+        };
+        if let Err(error) = node.start.check(node.kind, &node.image) {
+            self.find(place, Fault::Start(error));
+        }
+        let is_flow = |link: &Link| {
+            link.carrier == Carrier::Dif && link.ends.iter().any(|end| end.node == name)
+        };
+        if node.start.filesystem.is_some() && self.document.link.iter().any(is_flow) {
+            self.find(place, Fault::FilesystemOfMember(name.to_owned()));
+        }
+    }
+
     fn cards_of_bridge(&mut self, place: &Place, name: &str, node: &Node) {
         let nics = node.nics.or(self.document.defaults.nics);
         if self.document.is_bridge(name) && nics.is_some_and(|nics| nics.count > 0) {
             let node = name.to_owned();
-            self.find(place, Fault::OfBridge { node, what: "cards" });
+            self.find(
+                place,
+                Fault::OfBridge {
+                    node,
+                    what: "cards",
+                },
+            );
         }
     }
 

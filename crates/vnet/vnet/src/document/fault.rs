@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::limits::{INTERFACE_MAX, NAME_MAX};
-use super::{ImpairmentError, Share, Span};
+use super::{ImpairmentError, Share, Span, StartError};
 
 /// Why a document cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -173,7 +173,9 @@ pub enum Fault {
     #[error("as = \"{0}\" carries no Ethernet frames, which a bridge needs; give as = \"gre\"")]
     BridgeCarrier(&'static str),
     /// A bridge has an access point or a physical card, which only other nodes can have.
-    #[error("`{node}` is a bridge, which has no {what}; give them to a node that is linked with it")]
+    #[error(
+        "`{node}` is a bridge, which has no {what}; give them to a node that is linked with it"
+    )]
     OfBridge {
         /// Name of the bridge.
         node: String,
@@ -202,6 +204,15 @@ pub enum Fault {
         /// The node that has it.
         node: String,
     },
+    /// A node cannot be given this at its start.
+    #[error("{0}")]
+    Start(StartError),
+    /// A node with a file system of its own has a link that is a flow of a DIF.
+    #[error(
+        "`{0}` has a file system of its own, in which no Carina node runs: as = \"dif\" is not \
+         possible; give as = \"gre\""
+    )]
+    FilesystemOfMember(String),
     /// A link has an impossible impairment.
     #[error("{0}")]
     Impairment(ImpairmentError),

@@ -22,6 +22,22 @@ pub const INTERFACE_MAX: usize = 15;
 pub const TEXT_VALUE_MAX: usize = 256;
 /// Largest number of entries in a list of locations, labels or users, or in `apart_from`.
 pub const LIST_MAX: usize = 256;
+/// Largest number of commands that a node runs at its start.
+pub const COMMANDS_MAX: usize = 64;
+/// Longest command, and longest value of an environment variable, in bytes.
+pub const COMMAND_BYTES_MAX: usize = 8192;
+/// Largest number of environment variables of a node.
+pub const VARIABLES_MAX: usize = 64;
+/// Largest number of files that a node gets.
+pub const FILES_MAX: usize = 64;
+/// Largest file that a node gets, in bytes.
+pub const FILE_BYTES_MAX: usize = 256 << 10;
+/// Largest sum of the files that a node gets, in bytes.
+pub const FILES_BYTES_MAX: usize = 1 << 20;
+/// Longest path of a file, in bytes.
+pub const PATH_BYTES_MAX: usize = 512;
+/// Longest deadline of a command at a node's start.
+pub const DEADLINE_MAX: Span = Span::HOUR;
 /// Longest delay of a link, so that probes pass it in time.
 pub const DELAY_MAX: Span = Span::SECONDS_10;
 /// Range of a link's MTU. Every IPv4 link carries packets of 68 bytes (RFC 791, section 3.2); the

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Document, OWN_IMAGE};
+use super::kind::Kind;
+use super::start::{NodeFile, Start};
+use super::{Document, OWN_IMAGE, Span};
 
 /// Requirements of a node. A field that is absent takes the value of the document's `[defaults]`,
 /// then the built-in default of [`Document::resolved`].
@@ -39,19 +41,21 @@ pub struct Node {
     /// Labels that the host must have, with their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-}
-
-/// How a node is realized on its host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A virtual machine.
-    Vm,
-    /// A network namespace of the host.
-    Namespace,
-    /// A bridge of Linux in a network namespace of its own: its links are ports of one Ethernet
-    /// segment.
-    Bridge,
+    /// For a namespace: the root of its file system, `host` or a directory ([`Start`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filesystem: Option<String>,
+    /// Environment variables of the node's commands.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// Files that the node gets before its commands run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<NodeFile>,
+    /// Shell commands that run when the node has started and its links work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exec: Vec<String>,
+    /// Longest time for each of these commands; `None` for 60 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec_deadline: Option<Span>,
 }
 
 /// How a virtual machine is started.
@@ -113,6 +117,8 @@ pub struct ResolvedNode {
     pub nics: Nics,
     /// Labels that the host must have, with their values.
     pub labels: BTreeMap<String, String>,
+    /// What the node is given at its start.
+    pub start: Start,
 }
 
 impl Document {
@@ -143,34 +149,39 @@ impl Document {
             location: location.cloned().unwrap_or_default(),
             nics: node.nics.or(defaults.nics).unwrap_or(nics),
             labels,
+            start: start_of(node, defaults, kind),
         })
+    }
+}
+
+/// What a node is given at its start. A bridge takes nothing from the defaults.
+fn start_of(node: &Node, defaults: &Node, kind: Kind) -> Start {
+    let nothing = Node::default();
+    let defaults = if kind == Kind::Bridge {
+        &nothing
+    } else {
+        defaults
+    };
+    let filesystem = defaults.filesystem.as_ref();
+    let filesystem = filesystem.filter(|_| kind == Kind::Namespace);
+    let mut environment = defaults.environment.clone();
+    environment.extend(node.environment.clone());
+    let lists = [&node.files, &defaults.files];
+    let files = lists.into_iter().find(|list| !list.is_empty());
+    let lists = [&node.exec, &defaults.exec];
+    let exec = lists.into_iter().find(|list| !list.is_empty());
+    Start {
+        filesystem: node.filesystem.as_ref().or(filesystem).cloned(),
+        environment,
+        files: files.cloned().unwrap_or_default(),
+        exec: exec.cloned().unwrap_or_default(),
+        exec_deadline: node.exec_deadline.or(defaults.exec_deadline),
     }
 }
 
 impl Node {
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-impl Kind {
-    /// The keyword of this kind in documents.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Vm => "vm",
-            Self::Namespace => "namespace",
-            Self::Bridge => "bridge",
-        }
-    }
-
-    /// Whether the node has a network namespace of the host: a namespace or a bridge.
-    #[must_use]
-    pub const fn has_namespace(self) -> bool {
-        match self {
-            Self::Vm => false,
-            Self::Namespace | Self::Bridge => true,
-        }
     }
 }
 

@@ -72,7 +72,12 @@ impl Document {
     pub(super) fn check_segments(&self) -> Vec<(usize, Fault)> {
         let mut faults = Vec::new();
         for segment in self.segments() {
-            let links = || segment.links.iter().map(|number| (*number, &self.link[*number]));
+            let links = || {
+                segment
+                    .links
+                    .iter()
+                    .map(|number| (*number, &self.link[*number]))
+            };
             for (number, link) in links() {
                 faults.extend(self.check_ports(link).into_iter().map(|it| (number, it)));
             }
@@ -86,8 +91,14 @@ impl Document {
                 let (what, max) = ("bridges and ends of links in one segment", SEGMENT_MAX);
                 faults.push((segment.links[0], Fault::TooMany { what, count, max }));
             }
-            let v4 = |link: &Link| link.addresses.map(|it| it.map(|it| (it.to_string(), it.prefix().to_string())));
-            let v6 = |link: &Link| link.addresses6.map(|it| it.map(|it| (it.to_string(), it.prefix().to_string())));
+            let v4 = |link: &Link| {
+                link.addresses
+                    .map(|it| it.map(|it| (it.to_string(), it.prefix().to_string())))
+            };
+            let v6 = |link: &Link| {
+                link.addresses6
+                    .map(|it| it.map(|it| (it.to_string(), it.prefix().to_string())))
+            };
             faults.extend(self.check_one_prefix(links().map(|(number, it)| (number, it, v4(it)))));
             faults.extend(self.check_one_prefix(links().map(|(number, it)| (number, it, v6(it)))));
         }

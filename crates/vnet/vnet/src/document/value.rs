@@ -79,6 +79,7 @@ impl Span {
     /// No time.
     pub const ZERO: Span = Span(Duration::ZERO);
     /// Ten seconds.
+    pub(super) const HOUR: Span = Span(Duration::from_secs(3600));
     pub(super) const SECONDS_10: Span = Span(Duration::from_secs(10));
 
     /// The time span as a duration.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::fault::{DocumentError, Lines, Place};
 use super::xml_tree::{Element, parse, wrong};
-use super::{AccessPoint, Document, End, Header, Link, Nics, Node, Test};
+use super::{AccessPoint, Document, End, Header, Link, Nics, Node, NodeFile, Test};
 
 const NODE: &[&str] = &[
     "kind",
@@ -20,6 +20,8 @@ const NODE: &[&str] = &[
     "boot",
     "location",
     "apart-from",
+    "filesystem",
+    "exec-deadline",
 ];
 
 pub(super) fn read(text: &str) -> Result<(Document, Lines), DocumentError> {
@@ -102,7 +104,8 @@ fn twice(part: &Element) -> DocumentError {
 }
 
 fn node(part: &Element, keys: &[&str]) -> Result<Node, DocumentError> {
-    part.has_only(keys, &["nics", "label"])?;
+    let children = ["nics", "label", "environment", "file", "exec"];
+    part.has_only(keys, &children)?;
     let mut node = Node {
         kind: part.word("kind")?,
         image: part.text("image").map(str::to_owned),
@@ -112,9 +115,14 @@ fn node(part: &Element, keys: &[&str]) -> Result<Node, DocumentError> {
         location: part.words("location"),
         nics: None,
         apart_from: part.words("apart-from"),
-        labels: BTreeMap::new(),
+        filesystem: part.text("filesystem").map(str::to_owned),
+        exec_deadline: part.read("exec-deadline")?,
+        ..Node::default()
     };
     for child in &part.children {
+        if read_start(child, &mut node)? {
+            continue;
+        }
         let is_second = if child.name == "nics" {
             child.has_only(&["count", "via"], &[])?;
             let nics = Nics {
@@ -133,6 +141,36 @@ fn node(part: &Element, keys: &[&str]) -> Result<Node, DocumentError> {
         }
     }
     Ok(node)
+}
+
+/// Reads a child of a node that belongs to its start; false if the child is another one.
+fn read_start(child: &Element, node: &mut Node) -> Result<bool, DocumentError> {
+    match child.name.as_str() {
+        "environment" => {
+            child.has_only(&["name", "value"], &[])?;
+            let value = child.text("value").unwrap_or_default().to_owned();
+            let name = child.need("name")?.to_owned();
+            if node.environment.insert(name, value).is_some() {
+                return Err(twice(child));
+            }
+        }
+        "file" => {
+            child.has_only(&["path", "content", "source", "mode"], &[])?;
+            let text = |key: &str| child.text(key).map(str::to_owned);
+            node.files.push(NodeFile {
+                path: child.need("path")?.to_owned(),
+                content: text("content"),
+                source: text("source"),
+                mode: text("mode"),
+            });
+        }
+        "exec" => {
+            child.has_only(&["command"], &[])?;
+            node.exec.push(child.need("command")?.to_owned());
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 const LINK: &[&str] = &[
@@ -266,7 +304,8 @@ fn objects(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
 
 /// Writes an element for a node, or for the defaults of all nodes.
 fn part(text: &mut String, name: &str, keys: &[(&str, &str)], value: &Value) {
-    let is_empty = value["nics"].is_null() && value["labels"].is_null();
+    let children = ["nics", "labels", "environment", "files", "exec"];
+    let is_empty = children.iter().all(|key| value[key].is_null());
     line(text, 1, name, keys, value, is_empty);
     if is_empty {
         return;
@@ -279,7 +318,28 @@ fn part(text: &mut String, name: &str, keys: &[(&str, &str)], value: &Value) {
         let keys = [("name", label.as_str()), ("value", value)];
         line(text, 2, "label", &keys, &Value::Null, true);
     }
+    for (name, value) in objects(&value["environment"]) {
+        let keys = [
+            ("name", name.as_str()),
+            ("value", value.as_str().unwrap_or_default()),
+        ];
+        line(text, 2, "environment", &keys, &Value::Null, true);
+    }
+    for file in value["files"].as_array().into_iter().flatten() {
+        line(text, 2, "file", &[], file, true);
+    }
+    for command in value["exec"].as_array().into_iter().flatten() {
+        let keys = [("command", command.as_str().unwrap_or_default())];
+        line(text, 2, "exec", &keys, &Value::Null, true);
+    }
     writeln!(text, "  </{name}>").expect("a string grows");
+}
+
+/// A value as it stands in an attribute. A reader of XML turns a plain line break or tab into a
+/// space. (XML 1.0, section 3.3.3)
+fn escaped(value: &str) -> String {
+    let escaped = escape(value).replace('\n', "&#10;");
+    escaped.replace('\t', "&#9;")
 }
 
 /// Writes the start tag of an element: the attributes `keys`, and those fields of `value` that are
@@ -294,21 +354,21 @@ fn line(
 ) {
     write!(text, "{}<{name}", "  ".repeat(depth)).expect("a string grows");
     for (key, value) in keys {
-        write!(text, " {key}=\"{}\"", escape(*value)).expect("a string grows");
+        write!(text, " {key}=\"{}\"", escaped(value)).expect("a string grows");
     }
     for (key, value) in objects(value) {
         let value = match value {
             Value::String(value) => value.clone(),
             Value::Number(value) => value.to_string(),
             Value::Bool(value) => value.to_string(),
-            Value::Array(words) if key != "ends" => {
+            Value::Array(words) if !matches!(key.as_str(), "ends" | "files" | "exec") => {
                 let words = words.iter().filter_map(Value::as_str);
                 words.collect::<Vec<_>>().join(" ")
             }
             _ => continue,
         };
         let key = key.replace('_', "-");
-        write!(text, " {key}=\"{}\"", escape(&value)).expect("a string grows");
+        write!(text, " {key}=\"{}\"", escaped(&value)).expect("a string grows");
     }
     text.push_str(if is_empty { "/>\n" } else { ">\n" });
 }

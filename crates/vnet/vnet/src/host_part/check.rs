@@ -9,7 +9,9 @@ use crate::document::limits::{
     CPUS_MAX, INTERFACE_MAX, LINKS_MAX, LIST_MAX, MEMORY_MIB, MTU, NAME_MAX, NICS_MAX, NODES_MAX,
     OTHERS_MAX, TEXT_VALUE_MAX,
 };
-use crate::document::{BRIDGE, ImpairmentError, Kind, is_interface, is_name, is_of_kernel};
+use crate::document::{
+    BRIDGE, ImpairmentError, Kind, StartError, is_interface, is_name, is_of_kernel,
+};
 
 /// Why a part of a network is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +89,23 @@ pub enum PartError {
         link: u32,
         /// Which impairment is impossible, and why.
         error: ImpairmentError,
+    },
+    /// A node cannot be given this at its start.
+    #[error("node {node}: {error}")]
+    Start {
+        /// Name of the node.
+        node: String,
+        /// What the node cannot be given, and why.
+        error: StartError,
+    },
+    /// A file of a node has no content. No host reads files for a part: the command that reads a
+    /// document has done so.
+    #[error("node {node}: file {path} has no content; its source was not read")]
+    Unread {
+        /// Name of the node.
+        node: String,
+        /// Path of the file in the node.
+        path: String,
     },
     /// A number of a node is out of range.
     #[error("node {node}: {what} {value}: must be {min} to {max}")]
@@ -232,6 +251,14 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
     if !(1..=TEXT_VALUE_MAX).contains(&node.image.chars().count()) {
         let node = node.name.clone();
         return Err(PartError::Image { node });
+    }
+    if let Err(error) = node.start.check(node.kind, &node.image) {
+        let node = node.name.clone();
+        return Err(PartError::Start { node, error });
+    }
+    if let Some(file) = node.start.files.iter().find(|it| it.content.is_none()) {
+        let (node, path) = (node.name.clone(), file.path.clone());
+        return Err(PartError::Unread { node, path });
     }
     if let Some(founder) = &node.founder {
         name("node", founder)?;

@@ -233,6 +233,7 @@ mod tests {
             routes6: vec![],
             founder: None,
             has_loop: false,
+            start: Default::default(),
         }
     }
 

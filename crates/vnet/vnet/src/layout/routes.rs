@@ -10,7 +10,9 @@ use crate::host_part::{Route6Part, RoutePart};
 
 impl Layout {
     /// For each node, routes to the links at which it has no interface, each along a path with the
-    /// fewest links. Bridges do not count on a path: the next hop is the node behind them. In a large network, routes to neighbouring prefixes over the same next hop are
+    /// fewest links. Bridges do not count on a path: the next hop is the node behind them.
+    ///
+    /// In a large network, routes to neighbouring prefixes over the same next hop are
     /// aggregated. Empty if the nodes would still need more than 2,000,000 routes.
     #[must_use]
     pub fn routes(&self) -> BTreeMap<String, Vec<RoutePart>> {

@@ -72,8 +72,11 @@ struct Members {
 
 /// Assigns links with bridges to segments. The links still have the segments of the layout before.
 pub(super) fn lay(document: &Document, links: &mut BTreeMap<u32, LaidLink>) {
-    let bridged =
-        |link: &LaidLink| link.ends.each_ref().map(|end| document.is_bridge(&end.node));
+    let bridged = |link: &LaidLink| {
+        link.ends
+            .each_ref()
+            .map(|end| document.is_bridge(&end.node))
+    };
     let by_place: BTreeMap<usize, u32> = links.iter().map(|(it, link)| (link.place, *it)).collect();
     let segments = document.segments().into_iter();
     let all = segments.map(|segment| Members {
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_joined_bridges_share_a_prefix_and_keep_their_addresses() {
+    fn ends_of_joined_bridges_share_a_prefix_and_keep_it() {
         let first = Layout::of(
             &document(&["a s1", "b s1", "s1 s2", "c s2", "d s3"]),
             &Layout::default(),
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_lead_over_nodes_of_the_segment_and_not_over_its_bridges() {
+    fn routes_lead_over_nodes_of_a_segment_not_its_bridges() {
         let layout = Layout::of(
             &document(&["a s1", "s1 s2", "b s2", "b c", "c d"]),
             &Layout::default(),
@@ -244,7 +247,8 @@ mod tests {
         let routes = layout.routes();
         let text = |node: &str| -> Vec<String> {
             let all = routes[node].iter();
-            all.map(|route| format!("{} {}", route.to, route.via)).collect()
+            all.map(|route| format!("{} {}", route.to, route.via))
+                .collect()
         };
         assert_eq!(
             text("a"),

@@ -231,6 +231,7 @@ impl Split<'_> {
             routes6: Vec::new(),
             founder: None,
             has_loop: self.layout.has_loop(name),
+            start: node.start.clone(),
         }
     }
 

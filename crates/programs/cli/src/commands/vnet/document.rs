@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use carina_vnet::document::{Document, Form, XML_SCHEMA};
+use carina_vnet::document::{Document, DocumentError, Form, XML_SCHEMA};
 use carina_vnet_host::admission_check::check_document;
+use carina_vnet_host::document_files::read_sources;
 use clap::Args;
 use serde_json::json;
 
@@ -48,14 +49,23 @@ impl Source {
                 ))
             })?;
         let text = fs::read_to_string(&self.file).attempt(format!("reading {name}"))?;
-        Document::read(&text, form).map_err(|error| {
+        let wrong = |error: DocumentError| {
             let lines: Vec<String> = error
                 .to_string()
                 .lines()
                 .map(|line| format!("{name}: {line}"))
                 .collect();
             refused(lines.join("\n"))
-        })
+        };
+        let mut document = Document::read(&text, form).map_err(wrong)?;
+        let directory = match self.file.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        read_sources(&mut document, directory)
+            .map_err(|error| refused(format!("{name}: {error}")))?;
+        document.check().map_err(wrong)?;
+        Ok(document)
     }
 }
 

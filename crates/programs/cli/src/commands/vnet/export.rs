@@ -16,7 +16,7 @@ use crate::report::print_bytes;
 pub(crate) struct ExportArgs {
     /// Name of the existing network to write [default: the only network on this host]
     name: Option<String>,
-    /// Format to write: rspec, rfc8345, dot or svg
+    /// Format to write: rspec, rfc8345, dot, containerlab or svg
     #[arg(long = "to", value_name = "FORMAT", value_parser = wanted)]
     to: ExportTarget,
     /// Write to this file [default: standard output]

@@ -19,7 +19,8 @@ use crate::report::{print_bytes, print_json, progress};
 pub(crate) struct ImportArgs {
     /// File to import: .lab, .yml, lab.conf, .rspec, .graphml, .gml
     file: PathBuf,
-    /// Override detection by file name: lab, containerlab, kathara, rspec, graphml, gml
+    /// Override detection by file name: lab, containerlab, kathara, rspec, graphml, gml, core,
+    /// netlab
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     from: Option<Format>,
     /// Format to write: toml, xml or json
