@@ -20,6 +20,7 @@ mod memory;
 mod ports;
 mod rings;
 mod sockets;
+mod streams;
 mod text;
 mod vnet;
 
@@ -64,6 +65,7 @@ pub use rings::{
     vring_device, vring_driver,
 };
 pub use sockets::ivshmem_server;
+pub use streams::{vmpi_stream, vsock_hybrid, vsock_packets};
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};
 pub use vnet::{
     reads_vnet_document, reads_vnet_guest, reads_vnet_part, reads_vnet_saved, vnet_document,

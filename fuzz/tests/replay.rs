@@ -118,6 +118,21 @@ fn vmpi_control_survives_its_corpus() {
 }
 
 #[test]
+fn vmpi_stream_survives_its_corpus() {
+    replay("vmpi_stream", carina_fuzz::vmpi_stream, 5 * MUTATIONS);
+}
+
+#[test]
+fn vsock_hybrid_survives_its_corpus() {
+    replay("vsock_hybrid", carina_fuzz::vsock_hybrid, 5 * MUTATIONS);
+}
+
+#[test]
+fn vsock_packets_survive_their_corpus() {
+    replay("vsock_packets", carina_fuzz::vsock_packets, 5 * MUTATIONS);
+}
+
+#[test]
 fn vmpi_block_survives_its_corpus() {
     replay("vmpi_block", carina_fuzz::vmpi_block, 5 * MUTATIONS);
 }

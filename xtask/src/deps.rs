@@ -199,13 +199,17 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-sys carina-vring rustix thiserror tracing vhost",
     ),
     (
+        "carina-vsock",
+        "carina-sys carina-vring carina-vhost-user rustix thiserror",
+    ),
+    (
         "carina-nic",
         "carina-ring carina-sys carina-vring rustix thiserror",
     ),
     (
         "carina-vmpi",
         "carina-time carina-wire carina-sys carina-nic carina-ring carina-vring carina-vhost-user \
-         rustix \
+         rustix socket2 \
          thiserror",
     ),
     ("carina-cdap", "prost"),
@@ -411,7 +415,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vring carina-vhost-user \
-         carina-vmpi carina-node carina-cdap \
+         carina-vmpi carina-vsock carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-management carina-dialects \
          carina-protect carina-netdev carina-sim \
          carina-shims carina-dissect carina-gateway carina-ip carina-import carina-lab carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-nic carina-vnet carina-vnet-access carina-vnet-host carina-filter carina-frame-engine carina-frame carina-wrap libfuzzer-sys tempfile",

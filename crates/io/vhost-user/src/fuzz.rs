@@ -102,6 +102,7 @@ impl Stage {
             features: OFFERED,
             rings: RINGS,
             mtu_max: 9000,
+            config: Some([3, 0, 0, 0, 0, 0, 0, 0]),
         };
         let guest = Memory::anonymous("fuzzed-guest", BYTES).expect("memory");
         let progress = Arc::new(Progress::in_memory(RINGS).expect("memory"));

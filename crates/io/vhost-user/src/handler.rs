@@ -198,7 +198,12 @@ impl VhostUserBackendReqHandlerMut for Handler {
             0 => VhostUserProtocolFeatures::empty(),
             _ => VhostUserProtocolFeatures::MTU,
         };
+        let config = match self.offer.config {
+            None => VhostUserProtocolFeatures::empty(),
+            Some(_) => VhostUserProtocolFeatures::CONFIG,
+        };
         Ok(mtu
+            | config
             | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::RARP
@@ -224,8 +229,15 @@ impl VhostUserBackendReqHandlerMut for Handler {
         Ok(())
     }
 
-    fn get_config(&mut self, _: u32, _: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        Err(Error::InvalidOperation("no configuration space"))
+    fn get_config(&mut self, at: u32, len: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        let Some(config) = self.offer.config else {
+            return Err(Error::InvalidOperation("no configuration space"));
+        };
+        // The front end may ask for more than the device has; the rest is zeros.
+        let end = at.checked_add(len).filter(|end| *end <= CONFIG_BYTES_MAX);
+        let end = end.ok_or_else(|| wrong(format!("{len} bytes of configuration at {at}")))?;
+        let bytes = (at..end).map(|at| config.get(at as usize).copied().unwrap_or_default());
+        Ok(bytes.collect())
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
@@ -331,3 +343,6 @@ impl VhostUserBackendReqHandlerMut for Handler {
         Ok(())
     }
 }
+
+/// Largest size of a configuration space in bytes. (vhost-user, "Virtio device config space")
+const CONFIG_BYTES_MAX: u32 = 256;

@@ -19,6 +19,9 @@ pub struct Offer {
     /// Largest MTU that the device supports, in bytes. It is used only if `features` include the
     /// MTU feature.
     pub mtu_max: u16,
+    /// The device's configuration space, for a front end that asks the back end for it; `None` for
+    /// a device whose configuration the front end knows.
+    pub config: Option<[u8; 8]>,
 }
 
 /// The shared state of a port.

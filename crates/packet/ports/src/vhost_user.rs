@@ -148,6 +148,7 @@ impl AppConfig for VhostUserConfig {
                 features: self.features(),
                 rings: 2 * self.queues,
                 mtu_max: mtu_max(context.pool()),
+                config: None,
             },
         })?;
         let intake = || Intake {

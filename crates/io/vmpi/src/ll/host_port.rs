@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use super::{VmpiImpl, ivshmem, virtqueue, xen};
+use super::{VmpiImpl, ivshmem, virtqueue, vsock, xen};
 
 /// The host's end of the VMPI of one VM. One control thread drives it: the thread watches the
 /// descriptor of [`AsFd`], calls [`HostPort::on_readable`] when it is readable, and
@@ -20,6 +20,8 @@ pub enum HostPort {
     IvshmemPlain(ivshmem::PlainPort),
     /// The virtqueues of QEMU's virtio-net-pci device.
     Virtqueue(virtqueue::HostPort),
+    /// A stream through the VM's vsock device.
+    Vsock(vsock::HostPort),
     /// Memory that a domain of Xen grants.
     Xen(xen::HostPort),
 }
@@ -31,6 +33,7 @@ macro_rules! either {
             HostPort::Ivshmem($inner) => $what,
             HostPort::IvshmemPlain($inner) => $what,
             HostPort::Virtqueue($inner) => $what,
+            HostPort::Vsock($inner) => $what,
             HostPort::Xen($inner) => $what,
         }
     };
@@ -77,12 +80,14 @@ impl HostPort {
     }
 
     /// Returns the path of the socket on which QEMU may listen for the node; for ivshmem-plain, the
-    /// file that the VM maps.
+    /// file that the VM maps; for Xen, the device that maps grants.
     pub fn qemu_socket(&self) -> &Path {
         match self {
             HostPort::Ivshmem(port) => port.qemu_socket(),
             HostPort::IvshmemPlain(port) => port.region(),
             HostPort::Virtqueue(port) => port.qemu_socket(),
+            HostPort::Vsock(port) => port.qemu_socket(),
+            HostPort::Xen(port) => port.qemu_socket(),
         }
     }
 
@@ -92,6 +97,7 @@ impl HostPort {
             HostPort::Ivshmem(port) => Some(port.listen_socket()),
             HostPort::IvshmemPlain(_) => None,
             HostPort::Virtqueue(port) => port.listen_socket(),
+            HostPort::Vsock(port) => Some(port.listen_socket()),
             HostPort::Xen(_) => None,
         }
     }

@@ -21,6 +21,7 @@ mod station;
 #[cfg(test)]
 mod tests;
 pub mod virtqueue;
+pub mod vsock;
 pub mod xen;
 
 use std::fmt;

@@ -17,6 +17,8 @@ pub(super) enum Form {
     QemuListens,
     /// The node is the vhost-user back end of a virtio device, and can connect again.
     Virtqueue,
+    /// The process of the VM's vsock device connects to the node, and can connect again.
+    Vsock,
 }
 
 /// Identity of one process that a reused pid cannot imitate.
@@ -120,6 +122,7 @@ fn encode(state: &State) -> String {
         Form::QemuConnected => "qemu-connected",
         Form::QemuListens => "qemu-listens",
         Form::Virtqueue => "virtqueue",
+        Form::Vsock => "vsock",
     };
     let Process { pid, start_time } = state.qemu;
     format!(
@@ -137,6 +140,7 @@ fn decode(text: &str) -> Option<State> {
         "qemu-connected" => Form::QemuConnected,
         "qemu-listens" => Form::QemuListens,
         "virtqueue" => Form::Virtqueue,
+        "vsock" => Form::Vsock,
         _ => return None,
     };
     let qemu = Process {

@@ -65,7 +65,8 @@ impl HostPort {
         let state_file = StateFile::new(paths.state.clone());
         let state = state_file
             .read()
-            .filter(|state| state.form != Form::Virtqueue && state.qemu.is_running());
+            .filter(|state| !matches!(state.form, Form::Virtqueue | Form::Vsock))
+            .filter(|state| state.qemu.is_running());
         let kept = state.and_then(|state| Some((state, paths.existing_region()?)));
         let (state, layout) = match kept {
             Some((state, layout)) => (Some(state), layout),

@@ -26,7 +26,7 @@ mod driver_half;
 mod front_end;
 mod host;
 mod pci;
-mod pipe;
+pub(in crate::ll) mod pipe;
 mod queues;
 #[cfg(test)]
 mod tests;
@@ -57,6 +57,7 @@ pub const OFFER: Offer = Offer {
     rings: 2,
     // 0: there is no MTU, because the device carries no network frames.
     mtu_max: 0,
+    config: None,
 };
 
 /// Opens the host's side of a link over a port that was created with [`OFFER`]. Only one may exist

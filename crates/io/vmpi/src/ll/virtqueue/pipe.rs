@@ -22,8 +22,8 @@ use carina_sys::Memory;
 
 /// Both ends of a ring within this process.
 #[derive(Debug)]
-pub(super) struct Pipe {
-    pub(super) put: Producer,
+pub(in crate::ll) struct Pipe {
+    pub(in crate::ll) put: Producer,
     take: Consumer,
     /// Begin and end of each gap that the reader has skipped and whose room is not released yet.
     gaps: VecDeque<(u64, u64)>,
@@ -33,13 +33,13 @@ pub(super) struct Pipe {
 
 impl Pipe {
     /// Creates a pipe in anonymous memory.
-    pub(super) fn own(capacity: usize) -> io::Result<Pipe> {
+    pub(in crate::ll) fn own(capacity: usize) -> io::Result<Pipe> {
         let memory = Memory::anonymous("carina-vmpi-pipe", capacity)?;
         Pipe::at(memory.as_fd(), 0, capacity)
     }
 
     /// Creates a pipe whose data is at `offset` of a file.
-    pub(super) fn at(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Pipe> {
+    pub(in crate::ll) fn at(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Pipe> {
         let map = Arc::new(RingMap::with_own_header(fd, offset, capacity)?);
         // Only one thread at a time uses both ends, so no fences are needed between them.
         Ok(Pipe {
@@ -50,28 +50,28 @@ impl Pipe {
         })
     }
 
-    pub(super) fn capacity(&self) -> usize {
+    pub(in crate::ll) fn capacity(&self) -> usize {
         self.put.capacity()
     }
 
     /// Free room in bytes.
-    pub(super) fn room(&mut self) -> usize {
+    pub(in crate::ll) fn room(&mut self) -> usize {
         self.put.free_bytes().expect(OWN_INDICES)
     }
 
     /// The next record that is complete, or `None`. Gaps are skipped.
-    pub(super) fn next(&mut self) -> Result<Option<Lease>, Corrupt> {
+    pub(in crate::ll) fn next(&mut self) -> Result<Option<Lease>, Corrupt> {
         self.skip_gaps()?;
         self.take.next()
     }
 
     /// Whether a complete record waits, or bytes that cannot be a record.
-    pub(super) fn has_record(&mut self) -> bool {
+    pub(in crate::ll) fn has_record(&mut self) -> bool {
         self.skip_gaps().is_err() || !matches!(self.take.peek(), Ok(None))
     }
 
     /// Inserts a gap of `bytes`, a multiple of 8, between two records.
-    pub(super) fn put_gap(&mut self, bytes: usize) {
+    pub(in crate::ll) fn put_gap(&mut self, bytes: usize) {
         self.has_gaps = true;
         // A gap of 0 bytes needs nothing. A gap is a record with the ring's own "more" flag, which
         // VMPI's records do not use.
@@ -110,30 +110,30 @@ impl Pipe {
     }
 
     /// Makes the bytes that were put in visible to the taking end. No end sleeps on a pipe.
-    pub(super) fn publish(&mut self) {
+    pub(in crate::ll) fn publish(&mut self) {
         let _ = self.put.publish();
     }
 
     /// Number of bytes that were put in and not taken yet.
-    pub(super) fn pending(&mut self) -> u64 {
+    pub(in crate::ll) fn pending(&mut self) -> u64 {
         self.take.pending_bytes().expect(OWN_INDICES)
     }
 
     /// The bytes that were put in and not taken yet, at most `bytes_max` of them. `None` if the
     /// pipe is empty.
-    pub(super) fn run(&mut self, bytes_max: usize) -> Option<Run<'_>> {
+    pub(in crate::ll) fn run(&mut self, bytes_max: usize) -> Option<Run<'_>> {
         self.take.run(bytes_max).expect(OWN_INDICES)
     }
 
     /// Releases the room of everything that was taken.
-    pub(super) fn release(&mut self) {
+    pub(in crate::ll) fn release(&mut self) {
         let _ = self.take.release();
         self.gaps.clear();
     }
 
     /// Releases the room before `index`. An index beyond what was taken, from an earlier link, is
     /// ignored.
-    pub(super) fn release_to(&mut self, index: u64) {
+    pub(in crate::ll) fn release_to(&mut self, index: u64) {
         if index <= self.take.consumed() {
             let _ = self.take.release_to(index);
             self.release_gaps();
@@ -141,7 +141,7 @@ impl Pipe {
     }
 
     /// Drops everything that was put in and not taken, because its link has ended.
-    pub(super) fn discard(&mut self) {
+    pub(in crate::ll) fn discard(&mut self) {
         self.publish();
         while let Some(run) = self.run(usize::MAX) {
             let all = run.len();

@@ -1,0 +1,561 @@
+//! One side of a link over a stream.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use carina_ring::{Corrupt, Lease, RECORD_HEADER_BYTES, Refused, Slot};
+use carina_sys::{Epoll, Interest};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use super::connector::Connector;
+use super::frame::{
+    FRAME_HEADER_BYTES, Frame, FrameError, PREFACE_BYTES, RECORD_BYTES_MAX, STREAM_VERSION, beat,
+    parse, parse_preface, preface, record_header, taken,
+};
+use crate::hl::Side;
+use crate::ll::virtqueue::pipe::Pipe;
+use crate::ll::{DownReason, HEARTBEAT_NS, LinkState, SILENCE_NS_MAX, Stats, VmpiImpl};
+
+/// One side of a link over a stream.
+pub(super) struct StreamDevice {
+    side: Side,
+    connector: Connector,
+    connection: Option<Connection>,
+    tx: Pipe,
+    rx: Pipe,
+    epoll: Epoll,
+    reason: DownReason,
+    held_until_ns: u64,
+    hold_ns: u64,
+    next_look_ns: u64,
+    now_ns: u64,
+    /// Why the connection is to be given up at the next look.
+    ended: Option<DownReason>,
+    is_armed: bool,
+    stats: Stats,
+}
+
+/// A connection, with the bytes that are on their way between socket and pipes.
+struct Connection {
+    socket: OwnedFd,
+    /// The peer's window; `None` until its preface has arrived.
+    window: Option<u64>,
+    since_ns: u64,
+    heard_ns: u64,
+    looked_ns: u64,
+    /// Time without a sign of life of the peer, in which this side was looking.
+    silent_ns: u64,
+    out: Buffer,
+    /// Bytes of record frames: sent, and read by the peer.
+    sent: u64,
+    peer_taken: u64,
+    input: Buffer,
+    /// Bytes of record frames that arrived, that were read, and that the peer knows of.
+    arrived: u64,
+    taken: u64,
+    shown: u64,
+    /// Whether the socket had no room, so that this side waits for it.
+    is_stuck: bool,
+    waits_to_write: bool,
+}
+
+/// Bytes in the order in which they arrived.
+#[derive(Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    fn waiting(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    fn step(&mut self, bytes: usize) {
+        self.start += bytes;
+        if self.start == self.bytes.len() {
+            self.bytes.clear();
+            self.start = 0;
+        }
+    }
+
+    fn compact(&mut self) {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+    }
+}
+
+impl StreamDevice {
+    pub(super) fn new(side: Side, connector: Connector) -> std::io::Result<StreamDevice> {
+        let epoll = Epoll::new()?;
+        if let Some(fd) = connector.wait_fd() {
+            epoll.add(fd, 0, Interest::Read)?;
+        }
+        Ok(StreamDevice {
+            side,
+            connector,
+            connection: None,
+            tx: Pipe::own(TX_BYTES)?,
+            rx: Pipe::own(RX_BYTES)?,
+            epoll,
+            reason: DownReason::NoPeer,
+            held_until_ns: 0,
+            hold_ns: HOLD_NS_MIN,
+            next_look_ns: 0,
+            now_ns: 0,
+            ended: None,
+            is_armed: false,
+            stats: Stats::default(),
+        })
+    }
+
+    fn is_up(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_some_and(|connection| connection.window.is_some())
+    }
+
+    /// Takes a connection if there is one.
+    fn connect(&mut self, now_ns: u64) {
+        let Some(socket) = self.connector.poll(now_ns) else {
+            return;
+        };
+        if self.epoll.add(&socket, 1, Interest::Read).is_err() {
+            return;
+        }
+        let mut connection = Connection {
+            socket,
+            window: None,
+            since_ns: now_ns,
+            heard_ns: now_ns,
+            looked_ns: now_ns,
+            silent_ns: 0,
+            out: Buffer::default(),
+            sent: 0,
+            peer_taken: 0,
+            input: Buffer::default(),
+            arrived: 0,
+            taken: 0,
+            shown: 0,
+            is_stuck: false,
+            waits_to_write: false,
+        };
+        connection.out.bytes.extend(preface(WINDOW_BYTES));
+        self.tx.discard();
+        self.tx.release();
+        self.rx.discard();
+        self.rx.release();
+        self.ended = None;
+        self.connection = Some(connection);
+    }
+
+    /// Ends the connection. Returns whether the link was up.
+    fn part(&mut self, reason: DownReason) -> bool {
+        let was_up = self.is_up();
+        if let Some(connection) = self.connection.take() {
+            // The socket was added when the connection was taken.
+            let _ = self.epoll.del(&connection.socket);
+        }
+        // What waits belongs to no link.
+        self.tx.discard();
+        self.tx.release();
+        self.rx.discard();
+        self.rx.release();
+        self.ended = None;
+        self.reason = reason;
+        was_up
+    }
+
+    fn hold(&mut self, now_ns: u64) {
+        self.held_until_ns = now_ns + self.hold_ns;
+        self.hold_ns = (self.hold_ns * 2).min(HOLD_NS_MAX);
+    }
+
+    /// Reads what has arrived: frames into this side's counts, records into the pipe.
+    fn receive(&mut self) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        if self.ended.is_some() {
+            return;
+        }
+        let mut is_end = false;
+        if connection.input.waiting().len() < INPUT_BYTES {
+            match connection.read() {
+                Ok(read) => is_end = read == Some(0),
+                Err(_) => is_end = true,
+            }
+        }
+        if let Err(reason) = connection.sort(&mut self.rx, self.now_ns) {
+            self.ended = Some(reason);
+        } else if is_end {
+            // Records that arrived before the end are lost with the link.
+            self.ended = Some(DownReason::PeerLeft);
+        }
+        self.rx.publish();
+    }
+
+    /// Sends records that wait, as far as the peer's window allows.
+    fn send(&mut self) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        if self.ended.is_some() {
+            return;
+        }
+        self.tx.publish();
+        loop {
+            connection.fill(&mut self.tx);
+            if connection.out.waiting().is_empty() {
+                break;
+            }
+            match connection.write() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(_) => {
+                    self.ended = Some(DownReason::PeerLeft);
+                    break;
+                }
+            }
+        }
+        self.tx.release();
+        let waits = connection.is_stuck;
+        if waits != connection.waits_to_write {
+            let interest = if waits {
+                Interest::ReadWrite
+            } else {
+                Interest::Read
+            };
+            // The socket was added when the connection was taken.
+            let _ = self.epoll.modify(&connection.socket, 1, interest);
+            connection.waits_to_write = waits;
+        }
+    }
+
+    /// Follows the time: the preface, the heartbeat and the silence of the peer.
+    fn look(&mut self, now_ns: u64) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        let gap_ns = now_ns.saturating_sub(connection.looked_ns).min(LOOK_NS_MAX);
+        connection.looked_ns = now_ns;
+        if connection.heard_ns == now_ns {
+            connection.silent_ns = 0;
+        } else {
+            connection.silent_ns += gap_ns;
+        }
+        let limit_ns = match connection.window {
+            Some(_) => SILENCE_NS_MAX,
+            None => PREFACE_NS_MAX,
+        };
+        if connection.silent_ns >= limit_ns && self.ended.is_none() {
+            let silent_ms = now_ns.saturating_sub(connection.heard_ns) / 1_000_000;
+            self.ended = Some(DownReason::PeerSilent { silent_ms });
+        }
+        if now_ns >= self.next_look_ns {
+            self.next_look_ns = now_ns + HEARTBEAT_NS;
+            if connection.out.waiting().is_empty() {
+                connection.out.bytes.extend(beat());
+            }
+        }
+        if connection.window.is_some() && now_ns - connection.since_ns >= GOOD_NS {
+            self.hold_ns = HOLD_NS_MIN;
+        }
+    }
+
+    /// Free room for records that this side may queue.
+    fn room(&mut self) -> usize {
+        let queued = self.tx.pending() as usize;
+        self.tx.room().min(QUEUE_BYTES.saturating_sub(queued))
+    }
+}
+
+impl Connection {
+    /// Reads once. Returns the number of bytes, 0 at the end of the stream; `None` if none wait.
+    fn read(&mut self) -> rustix::io::Result<Option<usize>> {
+        self.input.compact();
+        let end = self.input.bytes.len();
+        self.input.bytes.resize(end + READ_BYTES, 0);
+        let read = loop {
+            match recv(
+                &self.socket,
+                &mut self.input.bytes[end..],
+                RecvFlags::empty(),
+            ) {
+                Err(Errno::INTR) => {}
+                Ok((bytes, _)) => break Ok(Some(bytes)),
+                Err(Errno::AGAIN) => break Ok(None),
+                Err(error) => break Err(error),
+            }
+        };
+        let bytes = read.ok().flatten().unwrap_or(0);
+        self.input.bytes.truncate(end + bytes);
+        read
+    }
+
+    /// Moves the complete frames that have arrived to where they belong.
+    fn sort(&mut self, rx: &mut Pipe, now_ns: u64) -> Result<(), DownReason> {
+        if self.window.is_none() {
+            let window = parse_preface(self.input.waiting()).map_err(fault)?;
+            let Some(window) = window else { return Ok(()) };
+            self.input.step(PREFACE_BYTES);
+            self.window = Some(u64::from(window));
+            self.heard_ns = now_ns;
+        }
+        while let Some((frame, len)) = parse(self.input.waiting()).map_err(fault)? {
+            self.heard_ns = now_ns;
+            match frame {
+                Frame::Record(bytes) => {
+                    let cost = len as u64;
+                    if self.arrived - self.taken > WINDOW + RECORD_BYTES_MAX as u64 {
+                        return Err(violation(
+                            "window-overrun",
+                            "the peer sent beyond the window",
+                        ));
+                    }
+                    let Ok(mut slot) = rx.put.reserve(bytes) else {
+                        // The peer waits while the pipe is full, so its silence does not count.
+                        break;
+                    };
+                    let body = &self.input.waiting()[FRAME_HEADER_BYTES..len];
+                    slot.write_at(0, body);
+                    slot.commit(false);
+                    self.arrived += cost;
+                }
+                Frame::Taken(bytes) => {
+                    if bytes < self.peer_taken || bytes > self.sent {
+                        let text = "the peer's count of read bytes is false";
+                        return Err(violation("bad-count", text));
+                    }
+                    self.peer_taken = bytes;
+                }
+                Frame::Beat => {}
+            }
+            self.input.step(len);
+        }
+        Ok(())
+    }
+
+    /// Moves records from the pipe to the bytes that are sent next.
+    fn fill(&mut self, tx: &mut Pipe) {
+        if self.taken - self.shown >= WINDOW / 4 {
+            self.out.bytes.extend(taken(self.taken));
+            self.shown = self.taken;
+        }
+        let window = self.window.unwrap_or(0);
+        while self.out.waiting().len() < OUT_BYTES && self.sent - self.peer_taken < window {
+            // The pipe holds what this process has put in.
+            let Ok(Some(lease)) = tx.next() else { break };
+            self.out.compact();
+            self.out.bytes.extend(record_header(lease.len()));
+            lease.append_to(&mut self.out.bytes);
+            self.sent += (FRAME_HEADER_BYTES + lease.len()) as u64;
+        }
+    }
+
+    /// Writes once. Returns whether the socket has taken all.
+    fn write(&mut self) -> rustix::io::Result<bool> {
+        let written = loop {
+            match send(&self.socket, self.out.waiting(), SendFlags::NOSIGNAL) {
+                Err(Errno::INTR) => {}
+                written => break written,
+            }
+        };
+        match written {
+            Ok(bytes) => self.out.step(bytes),
+            Err(Errno::AGAIN) => {}
+            Err(error) => return Err(error),
+        }
+        self.is_stuck = !self.out.waiting().is_empty();
+        Ok(!self.is_stuck)
+    }
+}
+
+fn violation(code: &'static str, reason: &str) -> DownReason {
+    DownReason::Violation {
+        code,
+        reason: reason.to_owned(),
+    }
+}
+
+fn fault(error: FrameError) -> DownReason {
+    match error {
+        FrameError::Version(peer) if peer != STREAM_VERSION => DownReason::WrongVersion { peer },
+        error => violation("bad-frame", &error.to_string()),
+    }
+}
+
+impl VmpiImpl for StreamDevice {
+    fn side(&self) -> Side {
+        self.side
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        RECORD_BYTES_MAX
+    }
+
+    fn link(&mut self, now_ns: u64) -> LinkState {
+        self.now_ns = now_ns;
+        if self.connection.is_none() {
+            if now_ns >= self.next_look_ns {
+                self.next_look_ns = now_ns + HEARTBEAT_NS;
+            }
+            if now_ns < self.held_until_ns {
+                self.connector.refuse_others();
+                return LinkState::Down(self.reason.clone());
+            }
+            self.connect(now_ns);
+        }
+        let was_up = self.is_up();
+        self.receive();
+        self.look(now_ns);
+        self.send();
+        if let Some(reason) = self.ended.take() {
+            if matches!(
+                reason,
+                DownReason::Violation { .. } | DownReason::WrongVersion { .. }
+            ) {
+                self.hold(now_ns);
+                self.stats.violations += 1;
+            }
+            // A link that never was up did not go down.
+            self.stats.downs += u64::from(was_up);
+            self.part(reason);
+            return LinkState::Down(self.reason.clone());
+        }
+        if self.connection.is_some() {
+            self.connector.refuse_others();
+        }
+        if self.is_up() {
+            self.stats.ups += u64::from(!was_up);
+            LinkState::Up
+        } else {
+            LinkState::Down(self.reason.clone())
+        }
+    }
+
+    fn fail(&mut self, now_ns: u64, reason: DownReason) -> DownReason {
+        if !self.is_up() {
+            return self.reason.clone();
+        }
+        if let Some(ended) = self.ended.take() {
+            self.stats.downs += 1;
+            self.part(ended.clone());
+            return ended;
+        }
+        match reason {
+            DownReason::Corrupt(_) => self.stats.corrupt += 1,
+            _ => self.stats.violations += 1,
+        }
+        self.hold(now_ns);
+        self.part(reason.clone());
+        reason
+    }
+
+    fn reserve(&mut self, len: usize) -> Result<Slot<'_>, Refused> {
+        if self.is_up() && len <= RECORD_BYTES_MAX {
+            self.tx.put.reserve(len)
+        } else {
+            Err(Refused::Full)
+        }
+    }
+
+    fn free_bytes(&mut self) -> Result<usize, Corrupt> {
+        Ok(if self.is_up() { self.room() } else { 0 })
+    }
+
+    fn publish(&mut self) {
+        self.send();
+    }
+
+    fn next(&mut self) -> Result<Option<Lease>, Corrupt> {
+        if !self.is_up() {
+            return Ok(None);
+        }
+        let mut lease = self.rx.next()?;
+        if lease.is_none() {
+            self.receive();
+            lease = self.rx.next()?;
+        }
+        if let (Some(lease), Some(connection)) = (&lease, &mut self.connection) {
+            connection.taken += (FRAME_HEADER_BYTES + lease.len()) as u64;
+            self.stats.records_in += 1;
+        }
+        Ok(lease)
+    }
+
+    fn release(&mut self) {
+        self.rx.release();
+        self.send();
+    }
+
+    fn release_to(&mut self, index: u64) {
+        self.rx.release_to(index);
+        self.send();
+    }
+
+    fn arm(&mut self, _now_ns: u64) -> bool {
+        self.is_armed = true;
+        if self.connection.is_none() {
+            return true;
+        }
+        self.receive();
+        self.send();
+        self.ended.is_none() && !self.rx.has_record()
+    }
+
+    fn disarm(&mut self) {
+        self.is_armed = false;
+    }
+
+    fn arm_space(&mut self, bytes: usize) -> Result<bool, Corrupt> {
+        self.send();
+        Ok(!self.is_up() || self.room() < bytes.min(QUEUE_BYTES))
+    }
+
+    fn next_deadline_ns(&self) -> u64 {
+        if self.ended.is_some() {
+            return self.now_ns;
+        }
+        self.next_look_ns
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats
+    }
+}
+
+/// This side's window in bytes: what the peer may have on the way.
+const WINDOW_BYTES: u32 = 256 << 10;
+const WINDOW: u64 = WINDOW_BYTES as u64;
+
+/// Largest number of bytes that this side queues before the socket.
+const QUEUE_BYTES: usize = 128 << 10;
+
+/// Sizes of the pipes. The second holds a window whose records are not released yet.
+const TX_BYTES: usize = 256 << 10;
+const RX_BYTES: usize = 1 << 20;
+
+/// This side stops to read the socket at so many bytes that it could not move on.
+const INPUT_BYTES: usize = RECORD_BYTES_MAX + RECORD_HEADER_BYTES;
+
+/// Largest number of bytes of one read, and of one write.
+const READ_BYTES: usize = 128 << 10;
+const OUT_BYTES: usize = 64 << 10;
+
+/// Largest part of the gap between two looks that counts as silence of the peer.
+const LOOK_NS_MAX: u64 = 100_000_000;
+
+/// How long the peer may take to send its preface, in nanoseconds.
+const PREFACE_NS_MAX: u64 = 5_000_000_000;
+
+/// First hold-off after a failed link. It doubles with each further failure.
+const HOLD_NS_MIN: u64 = 500_000_000;
+const HOLD_NS_MAX: u64 = 16_000_000_000;
+/// A link that was up for this long resets the hold-off.
+const GOOD_NS: u64 = 30_000_000_000;
