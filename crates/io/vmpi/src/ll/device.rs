@@ -134,7 +134,7 @@ impl<B: Doorbells> Device<B> {
         }
     }
 
-    /// Sets the silence of the peer that ends the link, for a region whose end the hypervisor tells.
+    /// Sets the silence of the peer that ends the link, in nanoseconds.
     pub(super) fn set_silence_max(&mut self, silence_ns_max: u64) {
         self.attach.set_silence_max(silence_ns_max);
     }

@@ -29,7 +29,8 @@ use crate::ll::device::{Device, Doorbells, Parts};
 use crate::ll::layout::{Layout, STATION_BYTES};
 
 /// Silence of the peer that ends the link, in nanoseconds. The kernel tells the end of a process at
-/// once; only one that hangs is silent. Domains share processors, and one may wait long for its turn.
+/// once; only one that hangs is silent. Domains share processors, and one may wait long for its
+/// turn.
 const SILENCE_NS_MAX: u64 = 5_000_000_000;
 
 /// Size of the layout of every region over grants: its rings have a quarter each. The kernel module
