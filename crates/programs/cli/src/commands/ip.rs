@@ -17,7 +17,7 @@ use crate::report::{print_json, print_line};
 /// Carry IP packets over flows of a DIF, between TUN interfaces of its systems
 #[derive(Debug, Subcommand)]
 pub(crate) enum IpCommand {
-    Up(UpArgs),
+    Up(Box<UpArgs>),
     /// List the prefixes that are reached over each interface, and the names behind them
     #[command(after_help = "Example:\n  carina ip routes")]
     Routes,
@@ -83,7 +83,7 @@ pub(crate) struct UpArgs {
 /// The member cannot start or has ended; or the run directory cannot be read.
 pub(crate) fn run(shared: &Shared, command: IpCommand) -> Outcome {
     match command {
-        IpCommand::Up(args) => up(shared, args),
+        IpCommand::Up(args) => up(shared, *args),
         IpCommand::Routes => routes(shared, &statuses(shared)?),
         IpCommand::Peers => peers(shared, &statuses(shared)?),
         IpCommand::Stats => stats(shared, &statuses(shared)?),

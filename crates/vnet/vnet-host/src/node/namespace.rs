@@ -37,7 +37,7 @@ pub(super) struct NamespaceNode {
     /// Run directory of the Carina node in this namespace, if there is one.
     carina: PathBuf,
     /// What this agent has configured the namespace for, unless interfaces were made again since.
-    configured: Mutex<Option<NodePart>>,
+    configured: Mutex<Option<Box<NodePart>>>,
     /// File system of its own, if it has one.
     filesystem: Option<Filesystem>,
     /// Where the file system is mounted.
@@ -108,7 +108,7 @@ impl NamespaceNode {
     pub(super) fn configure(&self, part: &NodePart) -> Result<()> {
         let mut configured = self.lock();
         // If this fails, the next configuration is a complete one.
-        let before = configured.take();
+        let before = configured.take().map(|part| *part);
         if part.kind == Kind::Bridge {
             let is_changed = before.as_ref().is_none_or(|it| {
                 (&it.interfaces, it.has_loop) != (&part.interfaces, part.has_loop)
@@ -118,7 +118,7 @@ impl NamespaceNode {
                 namespace::batch(&self.namespace, &lines)?;
             }
             namespace::within(&self.namespace, || configure_routes(part))?;
-            *configured = Some(part.clone());
+            *configured = Some(Box::new(part.clone()));
             return Ok(());
         }
         namespace::within(&self.namespace, || match &before {
@@ -127,11 +127,11 @@ impl NamespaceNode {
             }
             _ => configure_all(part),
         })?;
-        *configured = Some(part.clone());
+        *configured = Some(Box::new(part.clone()));
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<NodePart>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<NodePart>>> {
         self.configured
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
