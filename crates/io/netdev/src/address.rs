@@ -11,6 +11,10 @@ use rustix::net::{
 
 use crate::error::NetdevError;
 use crate::interface::check_interface_name;
+use crate::netlink::{
+    ACKNOWLEDGE, CREATE, EXCLUSIVE, Kind, Message, address_attribute, append, attribute, family,
+    messages,
+};
 
 /// Adds addresses and routes to one interface in the network namespace of the calling thread. The
 /// kernel removes both with the interface.
@@ -53,8 +57,8 @@ impl InterfaceAddresses {
         let flags = if address.is_ipv6() { IFA_F_NODAD } else { 0 };
         let mut body = vec![family(address), bits, flags, 0];
         body.extend(self.index.to_ne_bytes());
-        attribute(&mut body, IFA_LOCAL, address);
-        attribute(&mut body, IFA_ADDRESS, address);
+        address_attribute(&mut body, IFA_LOCAL, address);
+        address_attribute(&mut body, IFA_ADDRESS, address);
         let what = format!("adding address {address}/{bits} to {}", self.name);
         self.request(what, RTM_NEWADDR, &body)
     }
@@ -68,10 +72,8 @@ impl InterfaceAddresses {
         // scope, type, flags.
         let mut body = vec![family(prefix), bits, 0, 0, RT_TABLE_MAIN, RTPROT_BOOT];
         body.extend([RT_SCOPE_LINK, RTN_UNICAST, 0, 0, 0, 0]);
-        attribute(&mut body, RTA_DST, prefix);
-        body.extend(8_u16.to_ne_bytes());
-        body.extend(RTA_OIF.to_ne_bytes());
-        body.extend(self.index.to_ne_bytes());
+        address_attribute(&mut body, RTA_DST, prefix);
+        attribute(&mut body, RTA_OIF, &self.index.to_ne_bytes());
         let what = format!("adding a route to {prefix}/{bits} over {}", self.name);
         self.request(what, RTM_NEWROUTE, &body)
     }
@@ -98,56 +100,33 @@ impl InterfaceAddresses {
     }
 }
 
-fn family(address: IpAddr) -> u8 {
-    let family = match address {
-        IpAddr::V4(_) => libc::AF_INET,
-        IpAddr::V6(_) => libc::AF_INET6,
-    };
-    family as u8
-}
-
-fn attribute(body: &mut Vec<u8>, kind: u16, address: IpAddr) {
-    let put = |body: &mut Vec<u8>, octets: &[u8]| {
-        body.extend((ATTRIBUTE_HEADER_BYTES + octets.len() as u16).to_ne_bytes());
-        body.extend(kind.to_ne_bytes());
-        body.extend(octets);
-    };
-    match address {
-        IpAddr::V4(address) => put(body, &address.octets()),
-        IpAddr::V6(address) => put(body, &address.octets()),
-    }
-}
-
 fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
-    let length = HEADER_BYTES + body.len();
-    let mut bytes = Vec::with_capacity(length);
-    bytes.extend((length as u32).to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend((REQUEST | ACKNOWLEDGE | CREATE | EXCLUSIVE).to_ne_bytes());
-    bytes.extend(sequence.to_ne_bytes());
-    bytes.extend(0_u32.to_ne_bytes());
-    bytes.extend(body);
+    let mut bytes = Vec::new();
+    append(
+        &mut bytes,
+        kind,
+        ACKNOWLEDGE | CREATE | EXCLUSIVE,
+        sequence,
+        body,
+    );
     bytes
 }
 
 /// The kernel's result for a request: 0, or a negative error number. `None` if the message does not
 /// answer the request.
 fn code_of(answer: &[u8], sequence: u32) -> Option<i32> {
-    let word = |at: usize| -> Option<[u8; 4]> { answer.get(at..at + 4)?.try_into().ok() };
-    let kind = u16::from_ne_bytes([*answer.get(4)?, *answer.get(5)?]);
-    let is_answer = kind == NLMSG_ERROR && u32::from_ne_bytes(word(8)?) == sequence;
-    is_answer.then_some(i32::from_ne_bytes(word(HEADER_BYTES)?))
+    match messages(answer).next()? {
+        Message {
+            kind: Kind::Result(code),
+            sequence: answered,
+            ..
+        } if answered == sequence => Some(code),
+        _ => None,
+    }
 }
 
-const HEADER_BYTES: usize = 16;
-const ATTRIBUTE_HEADER_BYTES: u16 = 4;
-const NLMSG_ERROR: u16 = 2;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
-const REQUEST: u16 = 1;
-const ACKNOWLEDGE: u16 = 4;
-const EXCLUSIVE: u16 = 0x200;
-const CREATE: u16 = 0x400;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_F_NODAD: u8 = 2;
@@ -163,18 +142,19 @@ const ANSWERS_MAX: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::NLMSG_ERROR;
 
     #[test]
     fn messages_have_their_length_and_attributes() {
         let mut body = vec![2, 24, 0, 0, 9, 0, 0, 0];
-        attribute(&mut body, IFA_LOCAL, "10.0.0.4".parse().unwrap());
+        address_attribute(&mut body, IFA_LOCAL, "10.0.0.4".parse().unwrap());
         let bytes = message(RTM_NEWADDR, 7, &body);
         assert_eq!(bytes.len(), 16 + 8 + 8);
         assert_eq!(bytes[..4], 32_u32.to_ne_bytes());
         assert_eq!(bytes[24..28], [8, 0, 2, 0]);
         assert_eq!(bytes[28..], [10, 0, 0, 4]);
         let mut body = Vec::new();
-        attribute(&mut body, RTA_DST, "fd00::1".parse().unwrap());
+        address_attribute(&mut body, RTA_DST, "fd00::1".parse().unwrap());
         assert_eq!((body.len(), body[0]), (20, 20));
     }
 

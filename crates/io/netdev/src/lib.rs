@@ -13,6 +13,7 @@ mod fault;
 mod framing;
 mod interface;
 mod masquerade;
+pub mod netlink;
 mod offload;
 mod packet;
 mod resolve;

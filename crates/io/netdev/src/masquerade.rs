@@ -13,6 +13,7 @@ use rustix::net::{
 
 use crate::error::NetdevError;
 use crate::interface::check_interface_name;
+use crate::netlink::{ACKNOWLEDGE, CREATE, HEADER_BYTES, NLMSG_ERROR, append, attribute};
 
 /// Gives packets from some prefixes the address of the interface over which they leave this
 /// network namespace, until the value is dropped.
@@ -88,7 +89,7 @@ impl Batch {
 
     /// Adds the begin or the end of the batch.
     fn limit(&mut self, kind: u16) {
-        self.message(kind, REQUEST, 0, NFPROTO_UNSPEC, SUBSYSTEM, &[]);
+        self.message(kind, 0, 0, NFPROTO_UNSPEC, SUBSYSTEM, &[]);
     }
 
     fn request(&mut self, kind: u16, flags: u16, body: impl FnOnce(&mut Vec<u8>)) {
@@ -96,21 +97,16 @@ impl Batch {
         let mut bytes = Vec::new();
         body(&mut bytes);
         let kind = SUBSYSTEM << 8 | kind;
-        let flags = REQUEST | ACKNOWLEDGE | flags;
+        let flags = ACKNOWLEDGE | flags;
         self.message(kind, flags, self.requests, NFPROTO_INET, 0, &bytes);
     }
 
     fn message(&mut self, kind: u16, flags: u16, number: u32, family: u8, id: u16, body: &[u8]) {
-        let length = HEADER_BYTES + 4 + body.len();
-        self.bytes.extend((length as u32).to_ne_bytes());
-        self.bytes.extend(kind.to_ne_bytes());
-        self.bytes.extend(flags.to_ne_bytes());
-        self.bytes.extend(number.to_ne_bytes());
-        self.bytes.extend(0_u32.to_ne_bytes());
         // Family, version, and the subsystem that a batch is for.
-        self.bytes.extend([family, 0]);
-        self.bytes.extend(id.to_be_bytes());
-        self.bytes.extend(body);
+        let mut content = vec![family, 0];
+        content.extend(id.to_be_bytes());
+        content.extend(body);
+        append(&mut self.bytes, kind, flags, number, &content);
     }
 }
 
@@ -193,13 +189,6 @@ fn number(to: &mut Vec<u8>, kind: u16, value: u32) {
     attribute(to, kind, &value.to_be_bytes());
 }
 
-fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    to.extend((ATTRIBUTE_HEADER_BYTES + value.len() as u16).to_ne_bytes());
-    to.extend(kind.to_ne_bytes());
-    to.extend(value);
-    to.resize(to.len().next_multiple_of(4), 0);
-}
-
 /// Sends a batch. The kernel has answered all of its requests when the call returns.
 fn exchange(socket: &OwnedFd, batch: &Batch) -> io::Result<()> {
     send(socket, &batch.bytes, SendFlags::empty())?;
@@ -237,13 +226,7 @@ fn first_code(messages: &[u8]) -> Option<(i32, &[u8])> {
 }
 
 const CHAIN: &str = "nat";
-const HEADER_BYTES: usize = 16;
-const ATTRIBUTE_HEADER_BYTES: u16 = 4;
 const INTERFACE_NAME_BYTES: usize = 16;
-const NLMSG_ERROR: u16 = 2;
-const REQUEST: u16 = 1;
-const ACKNOWLEDGE: u16 = 4;
-const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 const NESTED: u16 = 0x8000;
 /// `NFNL_SUBSYS_NFTABLES`; numbers below are of `linux/netfilter/nf_tables.h`.

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use carina_netdev::netlink::{INET, INET6, Kind, messages};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with, sockopt,
 };
 
 pub(crate) use self::message::{Interface, Request, StaticRoute};
-use self::message::{Kind, messages};
 use crate::error::{Attempt, Error, Result};
 
 /// A socket to the kernel, for the namespace of the thread that has opened it.
@@ -108,7 +108,7 @@ impl RouteSocket {
     /// The kernel refuses.
     pub(crate) fn static_routes(&mut self, has_ipv6: bool) -> Result<BTreeSet<StaticRoute>> {
         let mut found = BTreeSet::new();
-        let families = [message::INET, message::INET6];
+        let families = [INET, INET6];
         for family in families.into_iter().take(1 + usize::from(has_ipv6)) {
             let request = |sequence| message::all_routes(sequence, family);
             self.dump(request, |kind, body| {

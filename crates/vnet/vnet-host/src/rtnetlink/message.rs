@@ -1,17 +1,11 @@
 //! Messages of rtnetlink(7): requests, and the interfaces and routes in the kernel's answers.
-//!
-//! ```text
-//!   0        4      6       8          12     16
-//!   +--------+------+-------+----------+------+------+------------+
-//!   | length | kind | flags | sequence | port | body | attributes |
-//!   +--------+------+-------+----------+------+------+------------+
-//! ```
-//!
-//! An attribute has its length, its kind, and its value, padded to 4 bytes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use carina_netdev::netlink::{
+    ACKNOWLEDGE, CREATE, REPLACE, address_attribute, append, attribute, attributes, family, word,
+};
 use carina_wire::ether::Mac;
 
 /// An interface of a namespace.
@@ -194,46 +188,6 @@ impl Interface {
     }
 }
 
-/// A message of the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Message<'a> {
-    pub kind: Kind,
-    /// Number of the request that it answers.
-    pub sequence: u32,
-    pub body: &'a [u8],
-}
-
-/// Kind of a message of the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Result of a request: 0, or a negative error number.
-    Result(i32),
-    /// The end of a list.
-    Done,
-    Other(u16),
-}
-
-/// The messages in a received buffer, up to the first one that is not whole.
-pub(super) fn messages(mut left: &[u8]) -> impl Iterator<Item = Message<'_>> {
-    std::iter::from_fn(move || {
-        let length = word(left, 0)? as usize;
-        let body = left.get(HEADER_BYTES..length)?;
-        let kind = u16::from_ne_bytes(left.get(4..6)?.try_into().ok()?);
-        let sequence = word(left, 8)?;
-        left = left.get(padded(length)..).unwrap_or_default();
-        let kind = match kind {
-            NLMSG_ERROR => Kind::Result(word(body, 0)?.cast_signed()),
-            NLMSG_DONE => Kind::Done,
-            other => Kind::Other(other),
-        };
-        Some(Message {
-            kind,
-            sequence,
-            body,
-        })
-    })
-}
-
 /// The request for all interfaces of the namespace, without their statistics.
 pub(super) fn all_interfaces(sequence: u32) -> Vec<u8> {
     let mut body = interface_body(0, 0);
@@ -261,43 +215,6 @@ fn interface_body(index: u32, flags: u32) -> Vec<u8> {
     body
 }
 
-fn append(bytes: &mut Vec<u8>, kind: u16, flags: u16, sequence: u32, body: &[u8]) {
-    let length = (HEADER_BYTES + body.len()) as u32;
-    bytes.extend(length.to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend((REQUEST | flags).to_ne_bytes());
-    bytes.extend(sequence.to_ne_bytes());
-    bytes.extend(0_u32.to_ne_bytes());
-    bytes.extend(body);
-    bytes.resize(padded(bytes.len()), 0);
-}
-
-fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    let length = (ATTRIBUTE_HEADER_BYTES + value.len()) as u16;
-    body.extend(length.to_ne_bytes());
-    body.extend(kind.to_ne_bytes());
-    body.extend(value);
-    body.resize(padded(body.len()), 0);
-}
-
-fn address_attribute(body: &mut Vec<u8>, kind: u16, address: IpAddr) {
-    match address {
-        IpAddr::V4(address) => attribute(body, kind, &address.octets()),
-        IpAddr::V6(address) => attribute(body, kind, &address.octets()),
-    }
-}
-
-/// The attributes in a part of a body, up to the first one that is not whole.
-fn attributes(mut left: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    std::iter::from_fn(move || {
-        let length = u16::from_ne_bytes(left.get(..2)?.try_into().ok()?);
-        let kind = u16::from_ne_bytes(left.get(2..4)?.try_into().ok()?);
-        let value = left.get(ATTRIBUTE_HEADER_BYTES..usize::from(length))?;
-        left = left.get(padded(length.into())..).unwrap_or_default();
-        Some((kind & KIND_MASK, value))
-    })
-}
-
 fn address_in(value: &[u8]) -> Option<IpAddr> {
     if let Ok(octets) = <[u8; 4]>::try_from(value) {
         return Some(Ipv4Addr::from(octets).into());
@@ -306,46 +223,17 @@ fn address_in(value: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(octets).into())
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let word = bytes.get(at..at + 4)?.try_into().ok()?;
-    Some(u32::from_ne_bytes(word))
-}
-
-fn padded(length: usize) -> usize {
-    length.next_multiple_of(4)
-}
-
-fn family(address: IpAddr) -> u8 {
-    match address {
-        IpAddr::V4(_) => INET,
-        IpAddr::V6(_) => INET6,
-    }
-}
-
-/// Address families, AF_INET and AF_INET6.
-pub(super) const INET: u8 = 2;
-pub(super) const INET6: u8 = 10;
-const HEADER_BYTES: usize = 16;
-const ATTRIBUTE_HEADER_BYTES: usize = 4;
 /// Bytes of the body of a message about an interface, before the attributes.
 const INTERFACE_BYTES: usize = 16;
 /// The same of a message about a route.
 const ROUTE_BYTES: usize = 12;
-/// The rest of an attribute's kind are flags.
-const KIND_MASK: u16 = 0x3fff;
 /// Kinds of messages: RTM_NEWLINK and RTM_NEWROUTE.
 pub(super) const NEW_LINK: u16 = 16;
 pub(super) const NEW_ROUTE: u16 = 24;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELROUTE: u16 = 25;
 const RTM_GETROUTE: u16 = 26;
-const REQUEST: u16 = 1;
-const ACKNOWLEDGE: u16 = 4;
-const REPLACE: u16 = 0x100;
-const CREATE: u16 = 0x400;
 const DUMP: u16 = 0x300;
 const IFF_UP: u32 = 1;
 const IFLA_ADDRESS: u16 = 1;
@@ -367,6 +255,8 @@ const RTN_UNICAST: u8 = 1;
 
 #[cfg(test)]
 mod tests {
+    use carina_netdev::netlink::{Kind, Message, messages};
+
     use super::*;
 
     fn route() -> StaticRoute {
