@@ -12,9 +12,10 @@ async fn refusal_has_the_code_of_the_node() {
         return;
     };
     let client = node.client().await;
-    let (local, nobody, spec) = (app("caller"), app("nobody"), FlowSpec::reliable());
+    let (local, unregistered) = (app("caller"), app("unregistered"));
+    let spec = FlowSpec::reliable();
     let error = client
-        .allocate(&local, &nobody, None, &spec)
+        .allocate(&local, &unregistered, None, &spec)
         .await
         .unwrap_err();
     assert!(

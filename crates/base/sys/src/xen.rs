@@ -1,8 +1,8 @@
 //! The devices by which a program uses Xen: grants of memory and event channels.
 //!
-//! The requests are those of Linux's `xen/gntalloc.h`, `xen/gntdev.h` and `xen/evtchn.h`. A *grant*
-//! lets one other domain map a page; a *grant reference* is its number. An *event channel* is a
-//! doorbell between two domains; each side knows it by a *port*.
+//! Linux's headers `xen/gntalloc.h`, `xen/gntdev.h` and `xen/evtchn.h` define the ioctl requests. A
+//! *grant* lets one other domain map a page; a *grant reference* is its number. An *event channel*
+//! is a doorbell between two domains; each side knows it by a *port*.
 
 use std::fs::{File, OpenOptions};
 use std::io;

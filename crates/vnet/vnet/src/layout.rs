@@ -6,7 +6,7 @@
 //! end. An end for which the document names no interface gets the next free one of `eth0`, `eth1`,
 //! … A layout takes the previous one into account: a link that was in it keeps its number,
 //! interfaces and addresses, whatever other links are added or removed. The links of a bridge, and
-//! of bridges that are joined, are one segment with one prefix ([`segments`]).
+//! of bridges that are joined, are one segment with one prefix (`segments.rs`).
 
 mod access;
 mod aggregation;

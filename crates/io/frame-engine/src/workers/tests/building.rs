@@ -84,7 +84,7 @@ impl AppConfig for Slow {
 
     fn build(&self, _: &mut AppContext<'_>) -> Result<SlowApp, AppError> {
         match (others_go_on(&self.visits), self.kind) {
-            (false, _) => Err("the worker stands still".into()),
+            (false, _) => Err("the other apps of the worker have stopped".into()),
             (true, 99) => Err("99 is refused".into()),
             _ => Ok(SlowApp(self.clone())),
         }

@@ -105,7 +105,8 @@ impl HostPort {
             next_peer_id: 0,
             form: Form::Virtqueue,
         };
-        // If the write fails, the next node creates the port anew; the VM stays attached.
+        // If the write fails, the next node does not know of the VM. It creates the port again, and
+        // the VM stays attached.
         let _ = self.state_file.write(&state);
         self.watch(state);
     }

@@ -95,13 +95,14 @@ impl HostPort {
             next_peer_id: 0,
             form: Form::Vsock,
         };
-        // If the write fails, the next node creates the port anew, and the VM attaches again.
+        // If the write fails, the next node does not know of the VM. It creates the port again, and
+        // the VM attaches again.
         let _ = self.state_file.write(&state);
         self.state = Some(state);
     }
 
-    /// Returns the id of the process that serves the VM's vsock device: that of `carina vm
-    /// serve-vsock`, or the VMM. `None` if it has ended or the VM has not attached yet.
+    /// Returns the id of the process that serves the VM's vsock device, such as the VMM. `None` if
+    /// it has ended or the VM has not attached yet.
     pub fn qemu_pid(&self) -> Option<i32> {
         self.state.map(|state| state.qemu.pid)
     }

@@ -20,7 +20,7 @@ use crate::ll::{DownReason, LinkState, Stats, VmpiImpl};
 pub(super) enum Change {
     /// There is a new region; it replaces the one before.
     Attach(Box<Device<Channel>>),
-    /// The other domain, or its region, has gone.
+    /// The other domain has ended, or it has withdrawn its region.
     Detach,
     /// There is no region for this reason.
     Trouble(String),
