@@ -26,8 +26,8 @@
 //!
 //! # Errors
 //!
-//! Functions return the errors of `carina-client`. When the node is killed, a [`Listener`] and a flow over
-//! rings return [`Error::NodeGone`]. When the peer is killed, a flow over rings returns
+//! Functions return the errors of `carina-client`. When the node is killed, a [`Listener`] and a
+//! flow over rings return [`Error::NodeGone`]. When the peer is killed, a flow over rings returns
 //! [`Error::FlowFailed`]. A [`ByteStream`] then reads the end, and writing fails with `BrokenPipe`,
 //! as with TCP; a byte stream between two programs of one system survives the node.
 //!
