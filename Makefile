@@ -57,7 +57,7 @@ test-package: package
 # Virtual Machine Networking": fig4a.svg, fig4a.json.
 demo: packages
 	@echo "Compiling what the demo needs, about 3 minutes on two processors; then it runs for about"
-	@echo "a minute. \"make install\" compiles and installs everything."
+	@echo "two minutes. \"make install\" compiles and installs everything."
 	cargo build --locked --profile demo --target $(TARGET) --package carina-cli --no-default-features
 	target/$(TARGET)/demo/carina demo --out .
 

@@ -31,8 +31,9 @@ pub(crate) struct DemoArgs {
     /// Number of runs of each measurement, from which the confidence intervals are computed
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Duration of each single measurement, such as 100ms
-    #[arg(long, default_value = "100ms", value_parser = parse_ns)]
+    /// Duration of each single measurement, such as 300ms
+    // In shorter ones, QEMU spends much of the time on translating the guest's code.
+    #[arg(long, default_value = "300ms", value_parser = parse_ns)]
     time: u64,
     /// The carina program to run in the guest [default: this program]
     #[arg(long)]
