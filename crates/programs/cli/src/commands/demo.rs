@@ -22,7 +22,7 @@ use crate::report::progress;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  carina demo --out .\n\nWrites fig4a.svg and fig4a.json. Takes \
-    about one minute on two cores."
+    about two minutes on two cores."
 )]
 pub(crate) struct DemoArgs {
     /// Directory in which to write fig4a.svg and fig4a.json
