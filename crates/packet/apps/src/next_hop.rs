@@ -100,7 +100,7 @@ enum State {
 }
 
 impl NextHop {
-    /// A next hop with a configured address, or one whose address must be asked for.
+    /// A next hop with a configured MAC address; `None`: the address must be resolved.
     #[must_use]
     pub fn new(mac: Option<[u8; 6]>) -> NextHop {
         NextHop(match mac {
@@ -169,7 +169,7 @@ impl NextHop {
                 is_confirmed,
                 ..
             } => {
-                let other = message.mac.filter(|said| said != mac);
+                let other = message.mac.filter(|other| other != mac);
                 if other.is_some() && !message.is_override {
                     *is_confirmed = false;
                     return false;

@@ -129,12 +129,12 @@ impl<P: Packet> ShapedQueue<P> {
         let since = self.since.replace(now).unwrap_or(now);
         let rate = i128::from(self.shape.bits_per_second);
         let nanos = i128::from(now.since(since).as_nanos());
-        let most = match front {
+        let limit = match front {
             None => price(self.shape.burst_bytes),
             Some(front) => price(front) + i128::from(LATE.as_nanos()) * rate,
         };
-        let most = most.max(price(self.shape.burst_bytes));
-        self.tokens = (self.tokens + nanos * rate).min(most);
+        let limit = limit.max(price(self.shape.burst_bytes));
+        self.tokens = (self.tokens + nanos * rate).min(limit);
     }
 
     /// Number of packets that wait.

@@ -160,7 +160,7 @@ impl TunnelMuxConfig {
     }
 
     fn next_hop(&self, tunnel: &MuxTunnel) -> Ipv4Addr {
-        let next = self.gateway.map(|it| it.next_hop(tunnel.remote));
+        let next = self.gateway.map(|gateway| gateway.next_hop(tunnel.remote));
         next.unwrap_or(tunnel.remote)
     }
 }
@@ -278,7 +278,10 @@ impl FrameApp for TunnelMux {
                 ip: from,
                 next: Some(next),
             };
-            if station.request().is_some_and(|it| self.put(&it, ports)) {
+            if station
+                .request()
+                .is_some_and(|request| self.put(&request, ports))
+            {
                 self.counters.requests_sent.add(1);
             }
         }

@@ -198,8 +198,8 @@ mod tests {
         }
         let source = std::io::Error::other("gone");
         let silent: Result<(), Silent> = Err(Silent { source });
-        let said = silent.attempt("listing DIFs").unwrap_err().to_string();
-        assert_eq!(said, "listing DIFs: no node answers: gone; start one");
+        let message = silent.attempt("listing DIFs").unwrap_err().to_string();
+        assert_eq!(message, "listing DIFs: no node answers: gone; start one");
     }
 
     #[test]

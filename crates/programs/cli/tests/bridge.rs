@@ -310,10 +310,10 @@ fn stopped_reader_takes_bounded_memory_and_blocks_no_other() {
             assert!(held <= HELD_MAX, "{held} bytes for {now} unread SDUs");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let (mut other, mut its) = site.flow(&mut back, FlowSpec::reliable());
+        let (mut other, mut other_peer) = site.flow(&mut back, FlowSpec::reliable());
         for n in 0..300u64 {
             other.send(&vec![n as u8; LONG]).unwrap();
-            assert_eq!(its.recv_vec(1 << 20).unwrap(), vec![n as u8; LONG]);
+            assert_eq!(other_peer.recv_vec(1 << 20).unwrap(), vec![n as u8; LONG]);
         }
         for n in 0..STOPPED_SDUS {
             let got = theirs.recv_vec(1 << 20).unwrap();

@@ -95,7 +95,7 @@ pub struct Pip<S> {
     /// Lines about failures on hosts, for the provider's log.
     notes: VecDeque<String>,
     discarded: BTreeMap<&'static str, u64>,
-    next_look: Instant,
+    next_check: Instant,
 }
 
 /// A message that the state machine wants to be sent, with its receiver.
@@ -154,7 +154,7 @@ impl<S: Store> Pip<S> {
             outputs: VecDeque::new(),
             notes: VecDeque::new(),
             discarded: BTreeMap::new(),
-            next_look: Instant::ZERO,
+            next_check: Instant::ZERO,
         })
     }
 
@@ -180,8 +180,9 @@ impl<S: Store> Pip<S> {
         };
         let known = self.reports.get(&host);
         let is_same = |before: &Arc<FromAgent>| Arc::ptr_eq(before, &report) || *before == report;
-        let is_known = known
-            .is_some_and(|(at, before)| is_same(before) && now.since(*at) < self.timing.silence);
+        let is_known = known.is_some_and(|(at, before)| {
+            is_same(before) && now.since(*at) < self.timing.silence_max
+        });
         let before = self.reports.get(&host).map(|(_, before)| before);
         if !is_known {
             let failures = report.new_failures(before.map(|it| &**it));
@@ -205,10 +206,10 @@ impl<S: Store> Pip<S> {
     /// Checks leases and hosts. The caller calls it at the time of [`Pip::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.began.get_or_insert(now);
-        if now < self.next_look {
+        if now < self.next_check {
             return;
         }
-        self.next_look = now + self.timing.look;
+        self.next_check = now + self.timing.check_interval;
         if let Err(error) = self.check_parts(now) {
             self.discard(&error);
         }
@@ -217,7 +218,7 @@ impl<S: Store> Pip<S> {
     /// When [`Pip::handle_timeout`] is due. Only that call changes the time.
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
-        self.next_look
+        self.next_check
     }
 
     /// Removes and returns the next message to send; `None` if no message waits. Any `handle_*` may

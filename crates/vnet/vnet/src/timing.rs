@@ -18,9 +18,9 @@ pub struct Timing {
     /// Longest time between two repetitions of a message.
     pub repeat_max: Duration,
     /// Time between two checks of what should not change.
-    pub look: Duration,
+    pub check_interval: Duration,
     /// An agent that has not reported for this long counts as gone.
-    pub silence: Duration,
+    pub silence_max: Duration,
     /// How long a VNP uses a PIP's advertisement.
     pub advertisement: Duration,
     /// How long a network whose resources are reserved may take to become ready, even if its
@@ -36,8 +36,8 @@ impl Default for Timing {
             attempt: Duration::from_secs(10),
             repeat: Duration::from_millis(500),
             repeat_max: Duration::from_secs(10),
-            look: Duration::from_secs(5),
-            silence: Duration::from_secs(20),
+            check_interval: Duration::from_secs(5),
+            silence_max: Duration::from_secs(20),
             advertisement: Duration::from_secs(2),
             making: Duration::from_secs(60),
         }

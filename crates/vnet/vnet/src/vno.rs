@@ -237,7 +237,7 @@ impl<S: Store> Vno<S> {
                 let wait = if rests && is_current {
                     LONG
                 } else {
-                    self.timing.look
+                    self.timing.check_interval
                 };
                 self.set_due(vnet, now + wait);
             }

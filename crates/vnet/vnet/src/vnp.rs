@@ -72,7 +72,7 @@ pub struct Vnp<S> {
     asked: BTreeMap<String, Instant>,
     /// Cached reasons why networks could not be split, for a generation and its set of refusals.
     reason_cache: ReasonCache<(u64, BTreeSet<(String, String)>)>,
-    next_look: Instant,
+    next_check: Instant,
     /// When this process began.
     began: Option<Instant>,
     /// Networks whose providers have not all reported since this process began.
@@ -144,7 +144,7 @@ impl<S: Store> Vnp<S> {
             seen: BTreeMap::new(),
             asked: BTreeMap::new(),
             reason_cache: ReasonCache::new(),
-            next_look: Instant::ZERO,
+            next_check: Instant::ZERO,
             began: None,
             unheard: BTreeSet::new(),
             outputs: VecDeque::new(),
@@ -274,7 +274,7 @@ impl<S: Store> Vnp<S> {
     /// [`Vnp::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Err(error) = self.refresh(now) {
-            self.next_look = self.next_look.max(now + self.timing.repeat);
+            self.next_check = self.next_check.max(now + self.timing.repeat);
             self.discard(&error);
             let late: Vec<VnetId> = self.due_until(now);
             let at = now + self.timing.repeat;
@@ -282,12 +282,12 @@ impl<S: Store> Vnp<S> {
             return;
         }
         for vnet in self.due_until(now) {
-            self.set_due(vnet, now + self.timing.look);
+            self.set_due(vnet, now + self.timing.check_interval);
             self.advance(now, vnet);
             self.tell_again(vnet);
         }
-        if self.next_look <= now {
-            self.next_look = now + self.timing.look;
+        if self.next_check <= now {
+            self.next_check = now + self.timing.check_interval;
             self.reason_cache.tidy(now);
             self.renew();
             self.end_waiting(now);
@@ -303,7 +303,7 @@ impl<S: Store> Vnp<S> {
     #[must_use]
     pub fn poll_timeout(&self) -> Instant {
         let first = self.due.first().map(|(at, _)| *at);
-        first.map_or(self.next_look, |at| at.min(self.next_look))
+        first.map_or(self.next_check, |at| at.min(self.next_check))
     }
 
     /// Removes and returns the next message to send; `None` if no message waits. Any `handle_*` may

@@ -129,7 +129,7 @@ fn host_that_was_not_heard_yet_is_no_refusal() {
             if reason.code == ReasonCode::Insufficient && reason.message.contains("4 processors")),
         "{refused:?}"
     );
-    let late = began + Timing::default().silence;
+    let late = began + Timing::default().silence_max;
     assert_eq!(refusal(&mut pip, late, 3).code, ReasonCode::Insufficient);
     pip.handle_agent(late, report(None));
     pip.handle_vnp(late, "v", reserve(4));
@@ -155,12 +155,16 @@ fn lease_does_not_end_while_its_vnp_has_found_no_provider() {
     let mut young = pip_on(&store);
     young.handle_timeout(late);
     young.handle_agent(late, report(None));
-    young.handle_vnp(late + timing.look, "v", ToPip::Renew { keys: vec![key] });
+    young.handle_vnp(
+        late + timing.check_interval,
+        "v",
+        ToPip::Renew { keys: vec![key] },
+    );
     let heard = answers(&mut young);
     assert!(!heard.contains(&FromPip::Lapsed { key }), "{heard:?}");
-    young.handle_timeout(late + timing.silence * 2);
+    young.handle_timeout(late + timing.silence_max * 2);
     young.handle_vnp(
-        late + timing.silence * 2,
+        late + timing.silence_max * 2,
         "v",
         ToPip::Renew { keys: vec![key] },
     );

@@ -362,7 +362,7 @@ fn what_cannot_move_is_refused_with_the_reason() {
         message.contains("there is no network other; there are: net ("),
         "{message}"
     );
-    house.now += Timing::default().silence;
+    house.now += Timing::default().silence_max;
     let (code, message) = {
         let begun = house
             .pip

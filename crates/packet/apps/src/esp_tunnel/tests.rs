@@ -198,13 +198,13 @@ fn wrong_configurations_are_refused_with_what_would_be_right() {
         "receive_spi = 255: must be 256 to 4294967295 (RFC 4303 reserves 0 to 255)"
     );
     assert!(refusal(|config| config.remote = "fd00::1".parse().unwrap()).starts_with("remote = "));
-    let said = refusal(|config| {
+    let message = refusal(|config| {
         config.receive_key = config.transmit_key;
         config.receive_salt = config.transmit_salt;
     });
-    assert!(said.contains("(RFC 4106 §2, §3.1)"), "{said}");
-    let said = refusal(|config| config.receive_key = SecretHex::new([0; 16]));
-    assert!(said.starts_with("receive_key is all zeros"), "{said}");
+    assert!(message.contains("(RFC 4106 §2, §3.1)"), "{message}");
+    let message = refusal(|config| config.receive_key = SecretHex::new([0; 16]));
+    assert!(message.starts_with("receive_key is all zeros"), "{message}");
     let mut config = config(ENDS[0]);
     config.receive_key = config.transmit_key;
     assert!(config.check().is_ok(), "salts differ, and so do all nonces");

@@ -167,18 +167,18 @@ mod tests {
     fn both_directions_have_one_key() {
         let mut frame = udp_packet(60);
         frame[36] = 1;
-        let there = key_of(&frame).unwrap();
+        let forward = key_of(&frame).unwrap();
         let (source, rest) = frame[26..38].split_at_mut(4);
         source.swap_with_slice(&mut rest[..4]);
         frame.copy_within(34..36, 38);
         frame.copy_within(36..38, 34);
         frame.copy_within(38..40, 36);
-        assert_eq!(key_of(&frame), Some(there));
+        assert_eq!(key_of(&frame), Some(forward));
         let mut padded = frame.clone();
         (padded[16], padded[17]) = (0, 23);
         assert_eq!(key_of(&padded), None, "ports in the padding");
         frame[20] = 0x20;
-        assert_eq!(key_of(&frame), Some(there), "a first fragment");
+        assert_eq!(key_of(&frame), Some(forward), "a first fragment");
         frame[21] = 1;
         assert_eq!(key_of(&frame), None);
         for length in 0..38 {

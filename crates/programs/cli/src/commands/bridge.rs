@@ -85,7 +85,7 @@ struct Asked {
     allocation: Allocation,
 }
 
-/// An incoming flow request; `door` is the index of the registered name that it called.
+/// An incoming flow request; `registration` is the index of the registered name that it called.
 struct IncomingRequest {
     registration: usize,
     request: FlowRequest,

@@ -131,7 +131,7 @@ pub(crate) struct Source {
     conf: PathBuf,
     /// Follow the RFCs or Snabb's lwAFTR where they differ
     #[arg(long = "as", value_enum, default_value_t = Behaviour::Rfc)]
-    way: Behaviour,
+    behaviour: Behaviour,
 }
 
 /// Which behaviour to follow where the RFCs and Snabb's lwAFTR differ.
@@ -224,7 +224,7 @@ pub(crate) fn run(
 
 impl Source {
     fn load(&self) -> Result<Loaded, Failure> {
-        load(&self.conf, self.way)
+        load(&self.conf, self.behaviour)
     }
 }
 
@@ -296,7 +296,7 @@ fn inputs(conf: &Path, loaded: &Loaded, [in4, in6]: [&Path; 2]) -> Result<[Frame
 fn check(shared: &Shared, args: &CheckArgs) -> Outcome {
     let loaded = args.source.load()?;
     let conf = args.source.conf.display();
-    carina_lwaftr::check::check(&loaded, args.source.way.rules())
+    carina_lwaftr::check::check(&loaded, args.source.behaviour.rules())
         .map_err(|error| refused(format!("{conf}: {error}")))?;
     let captures = (&args.in4, &args.in6, &args.out4, &args.out6);
     let (Some(in4), Some(in6), Some(out4), Some(out6)) = captures else {
@@ -313,7 +313,7 @@ fn check(shared: &Shared, args: &CheckArgs) -> Outcome {
         internal,
         is_stick: args.on_a_stick,
     };
-    let ran = carina_lwaftr::check::run(&loaded, args.source.way.rules(), &inputs);
+    let ran = carina_lwaftr::check::run(&loaded, args.source.behaviour.rules(), &inputs);
     let ran = ran.map_err(failed)?;
     let sides = [(out4, &ran.external), (out6, &ran.internal)];
     if args.write {

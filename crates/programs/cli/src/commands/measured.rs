@@ -48,13 +48,13 @@ pub(crate) fn show(
         return print_json(results);
     }
     print_line(format!("{}\n", results.machine))?;
-    let there: Vec<&str> = systems
+    let present: Vec<&str> = systems
         .iter()
         .copied()
         .filter(|system| results.rows.iter().any(|row| row.system == *system))
         .collect();
     for (case, metric, title) in tables {
-        let table = results.table(case, *metric, &there);
+        let table = results.table(case, *metric, &present);
         if !table.is_empty() {
             let factors = if results.factors.is_empty() {
                 ""

@@ -161,14 +161,14 @@ fn run_one(shared: &Shared, args: &RunArgs) -> Outcome {
     });
     let began = Instant::now();
     let outcome = scenario.run(carina_sim::member_factory(), sink);
-    let took = began.elapsed().as_secs_f64();
+    let seconds = began.elapsed().as_secs_f64();
     if shared.json {
         print_json(&as_json(args.seed, &scenario, &outcome))?;
     } else {
         if !args.trace {
             print_line(&scenario)?;
         }
-        print_line(summary(&outcome, took))?;
+        print_line(summary(&outcome, seconds))?;
     }
     if outcome.failures.is_empty() {
         Ok(())
@@ -182,10 +182,10 @@ fn run_one(shared: &Shared, args: &RunArgs) -> Outcome {
     }
 }
 
-fn summary(outcome: &Run, took: f64) -> String {
+fn summary(outcome: &Run, seconds: f64) -> String {
     let tallies = &outcome.tallies;
     format!(
-        "hash {:016x}, {} events in {:.0} s of virtual time ({took:.2} s of real time)\n\
+        "hash {:016x}, {} events in {:.0} s of virtual time ({seconds:.2} s of real time)\n\
          {} PDUs and {} bytes on cables, {} flows, {} SDUs with {} bytes read, {} enrollments",
         outcome.hash,
         outcome.events,

@@ -211,23 +211,23 @@ fn settings_of(
         "--fdpass".to_owned(),
     ];
     let file = |path: &std::path::Path| format!("\"{}\"", literal(&path.to_string_lossy()));
-    let said = |text: &str| text.to_owned();
+    let value = |text: &str| text.to_owned();
     Ok(vec![
-        ("User", said("root")),
+        ("User", value("root")),
         ("ProxyCommand", literal(&shell_words(&proxy))),
-        ("ProxyUseFdpass", said("yes")),
+        ("ProxyUseFdpass", value("yes")),
         ("IdentityFile", file(&files.key)),
-        ("IdentitiesOnly", said("yes")),
-        ("IdentityAgent", said("none")),
+        ("IdentitiesOnly", value("yes")),
+        ("IdentityAgent", value("none")),
         // A shared connection of the user to another machine with this name must not be used.
-        ("ControlPath", said("none")),
+        ("ControlPath", value("none")),
         ("UserKnownHostsFile", file(&files.known_hosts)),
-        ("GlobalKnownHostsFile", said("/dev/null")),
+        ("GlobalKnownHostsFile", value("/dev/null")),
         ("HostKeyAlias", host_key_alias(name)),
-        ("StrictHostKeyChecking", said("yes")),
-        ("CheckHostIP", said("no")),
-        ("PasswordAuthentication", said("no")),
-        ("KbdInteractiveAuthentication", said("no")),
+        ("StrictHostKeyChecking", value("yes")),
+        ("CheckHostIP", value("no")),
+        ("PasswordAuthentication", value("no")),
+        ("KbdInteractiveAuthentication", value("no")),
     ])
 }
 

@@ -313,7 +313,7 @@ fn port_of(
         ))),
         Ok(info) => match &info.internet {
             _ if rules.is_empty() => Ok((info, false)),
-            Some(door) if door.rules == rules => Ok((info, false)),
+            Some(proxy) if proxy.rules == rules => Ok((info, false)),
             _ => Err(failed(format!(
                 "VM {name} has a port already, with other rules of --internet; carina vm stop \
                  {name} removes it"

@@ -76,8 +76,9 @@ pub(super) fn run(
 fn show(shared: &Shared, names: [&str; 2], bridge: &mut Bridge) -> Outcome {
     let counts = bridge.counts();
     if shared.json {
-        let ways = [(0, 1), (1, 0)].map(|(from, to)| way(names[from], names[to], &counts[from]));
-        return print_json(&json!({ "ways": ways }));
+        let directions =
+            [(0, 1), (1, 0)].map(|(from, to)| direction(names[from], names[to], &counts[from]));
+        return print_json(&json!({ "ways": directions }));
     }
     let mut table = Table::new([
         "FROM",
@@ -114,7 +115,8 @@ fn dropped(counts: &BridgeCounts) -> u64 {
     counts.no_room + counts.unsupported + counts.missed + counts.fault.overflowed
 }
 
-fn way(from: &str, to: &str, counts: &BridgeCounts) -> Value {
+/// The counts of one direction as JSON.
+fn direction(from: &str, to: &str, counts: &BridgeCounts) -> Value {
     json!({
         "from": from,
         "to": to,

@@ -56,15 +56,15 @@ pub(crate) struct WrapArgs {
     /// [default: preload for a dynamic program, seccomp for a static one]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// The settings are in the environment, and PROGRAM is the path of its file: a wrapped program
+    /// Take the settings from the environment, and PROGRAM as the path of a file: a wrapped program
     /// starts a static one
     #[arg(long, hide = true)]
     inherited: bool,
-    /// With --inherited: the name that the program has for itself
+    /// With --inherited: argument 0 of the program
     #[arg(long, hide = true, requires = "inherited", allow_hyphen_values = true)]
     arg0: Option<OsString>,
-    /// The settings are in the environment, and standard input is the relay's end of a datagram
-    /// socket of a wrapped program
+    /// Relay the datagrams of a socket of a wrapped program: standard input is the relay's end of
+    /// the socket, and the settings are in the environment
     #[arg(long, hide = true)]
     relay: bool,
     /// Program to run, with its arguments
@@ -86,9 +86,9 @@ fn host_name(text: &str) -> Result<String, String> {
 /// How system calls of a wrapped program are redirected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
-    /// By a library in the program (dynamic programs)
+    /// Load a library into the program, which redirects its calls (dynamic programs)
     Preload,
-    /// By this command, which the kernel notifies (any program)
+    /// Let the kernel stop the program at each call; this command carries it out (any program)
     Seccomp,
 }
 

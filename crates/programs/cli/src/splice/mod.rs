@@ -13,7 +13,7 @@
 //! When one flow ends, the thread delivers everything that arrived before the end, and then ends
 //! the other flow.
 
-mod way;
+mod direction;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use std::sync::mpsc::Sender;
 use carina_client::Flow;
 use carina_sys::EventFd;
 
-pub(crate) use self::way::{Counts, Ending};
+pub(crate) use self::direction::{Counts, Ending};
 
 /// Report that one direction of a pair of flows has ended.
 #[derive(Debug)]
@@ -60,17 +60,17 @@ pub(crate) fn join(
 ) -> std::io::Result<()> {
     let (to_caller, from_caller) = caller.split();
     let (to_called, from_called) = called.split();
-    let ways = [
+    let directions = [
         (true, from_caller, to_called),
         (false, from_called, to_caller),
     ];
-    for (is_forward, from, to) in ways {
+    for (is_forward, from, to) in directions {
         let supervisor = supervisor.clone();
         let name = if is_forward { "way-there" } else { "way-back" };
         std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                let (ending, counts) = way::carry(from, to, &supervisor.stop);
+                let (ending, counts) = direction::carry(from, to, &supervisor.stop);
                 let ended = Ended {
                     pair,
                     is_forward,

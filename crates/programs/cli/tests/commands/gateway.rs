@@ -330,8 +330,8 @@ fn ssh_runs_over_stdio_and_over_a_passed_descriptor() {
     let _exposed = site.serve(&["expose", "tcp", &server, "--as", "ssh.here"]);
     let run = site.run();
     let payload = vec![b'x'; 4 << 20];
-    for (way, fdpass) in [("--stdio", "no"), ("--fdpass", "yes")] {
-        let proxy = format!("{CARINA} --run {} connect ssh.here {way}", run.display());
+    for (option, fdpass) in [("--stdio", "no"), ("--fdpass", "yes")] {
+        let proxy = format!("{CARINA} --run {} connect ssh.here {option}", run.display());
         let mut ssh = Command::new("ssh")
             .args(["-F", "/dev/null", "-o", "StrictHostKeyChecking=no"])
             .args(["-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"])
@@ -347,7 +347,7 @@ fn ssh_runs_over_stdio_and_over_a_passed_descriptor() {
         let writer = std::thread::spawn(move || input.write_all(&sent));
         let output = ssh.wait_with_output().unwrap();
         writer.join().unwrap().unwrap();
-        assert!(output.status.success(), "{way}: {}", printed(&output));
-        assert!(output.stdout == payload, "{way}");
+        assert!(output.status.success(), "{option}: {}", printed(&output));
+        assert!(output.stdout == payload, "{option}");
     }
 }

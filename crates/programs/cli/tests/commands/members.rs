@@ -136,7 +136,7 @@ fn when_a_neighbour_was_heard_is_for_programs_and_for_people() {
     let all = all.as_array().unwrap();
     let other = all
         .iter()
-        .find(|it| it["path"] == "/neighbours/net.b")
+        .find(|object| object["path"] == "/neighbours/net.b")
         .unwrap();
     for field in ["heard_at_ms", "heard_ago_ms"] {
         assert!(other["fields"][field].is_u64(), "{other}");

@@ -224,8 +224,10 @@ fn the_choices_that_a_member_shows_are_those_of_its_dialect() {
         for object in &objects[1..] {
             let path = object["path"].as_str().unwrap();
             let component = path.strip_prefix("/policies/").unwrap();
-            let named = policies.iter().filter(|it| it["component"] == component);
-            let names: Vec<_> = named.map(|it| it["name"].clone()).collect();
+            let named = policies
+                .iter()
+                .filter(|policy| policy["component"] == component);
+            let names: Vec<_> = named.map(|policy| policy["name"].clone()).collect();
             assert_eq!(object["fields"]["choices"], Value::Array(names), "{path}");
         }
     }

@@ -74,8 +74,8 @@ fn carina_without_the_tools_says_what_is_missing() {
 #[test]
 fn guest_has_a_node_and_what_uses_its_flows() {
     let commands = commands(GUEST);
-    for there in ["node", "ipcp", "flow", "dif", "ping", "perf", "cat"] {
-        assert!(commands.iter().any(|name| name == there), "{commands:?}");
+    for present in ["node", "ipcp", "flow", "dif", "ping", "perf", "cat"] {
+        assert!(commands.iter().any(|name| name == present), "{commands:?}");
     }
     for absent in ["vm", "vnet", "bench", "graph", "sim", "lab"] {
         assert!(!commands.iter().any(|name| name == absent), "{commands:?}");

@@ -120,7 +120,8 @@ fn graphs_and_ports_end_with_sigterm() {
     graph.until(counters).terminate();
     assert_eq!(left_in(&run.join("graphs")), Vec::<String>::new());
     let nfv = Serving::start(&run, &["nfv", "run", ports.to_str().unwrap()]);
-    nfv.until(|it| counters(it) && socket.exists()).terminate();
+    nfv.until(|nfv| counters(nfv) && socket.exists())
+        .terminate();
     for left in ["graphs", "nfv"] {
         assert_eq!(left_in(&run.join(left)), Vec::<String>::new(), "{left}");
     }
@@ -169,7 +170,7 @@ fn servers_of_flows_end_with_sigterm() {
     let measuring = Serving::start(&run, &[&["perf", "perf"][..], &limit].concat());
     let measuring = measuring.until(|_| perf.text().contains("job: "));
     let pinging = Serving::start(&run, &["ping", "echo", "-c", "0", "--interval", "20ms"]);
-    let pinging = pinging.until(|it| it.text().contains("seq=2"));
+    let pinging = pinging.until(|serving| serving.text().contains("seq=2"));
     // The servers end while their clients have flows to them.
     perf.terminate();
     echo.terminate();
@@ -195,11 +196,11 @@ fn clients_of_flows_end_with_sigterm() {
     let perf = Serving::start(&run, &[&["perf", "perf"][..], &limit].concat());
     let perf = perf.until(|_| server.text().contains("job: "));
     let echo = Serving::start(&run, &["ping", "echo", "-c", "0", "--interval", "20ms"]);
-    let echo = echo.until(|it| it.text().contains("seq=2"));
+    let echo = echo.until(|serving| serving.text().contains("seq=2"));
     let top = Serving::start(&run, &["top", "--json", "--interval", "20ms"]);
-    let top = top.until(|it| it.text().contains("rows"));
+    let top = top.until(|serving| serving.text().contains("rows"));
     let capture = Serving::start(&run, &["capture", "net.a"]);
-    let capture = capture.until(|it| !it.text().is_empty());
+    let capture = capture.until(|serving| !serving.text().is_empty());
     assert!(capture.terminate().contains("packets of net.a"));
     top.terminate();
     assert!(perf.terminate_with(130).contains("interrupted"));
@@ -250,7 +251,7 @@ fn roles_and_agents_end_with_sigterm() {
             "vnet", role, "--name", name, "--listen", listen, "--keys", &keys,
         ];
         let serving = Serving::start(&run, &[&words[..], &more].concat());
-        serving.until(|it| it.text().contains(": serving "))
+        serving.until(|serving| serving.text().contains(": serving "))
     };
     let roles = [
         served("pip", "uk", &uk, ["--inventory", &inventory]),
@@ -258,7 +259,7 @@ fn roles_and_agents_end_with_sigterm() {
         served("vno", "acme", &acme, ["--vnp", &at_net]),
     ];
     let agent = Serving::start(&run, &["vnet", "agent"]);
-    let agent = agent.until(|it| it.text().contains("serving "));
+    let agent = agent.until(|serving| serving.text().contains("serving "));
     agent.terminate();
     assert!(!run.join("vnet.sock").exists());
     for role in roles {
@@ -293,7 +294,7 @@ fn server_of_several_roles_ends_with_sigterm() {
     )
     .unwrap();
     let roles = Serving::start(&run, &["vnet", "serve", file.to_str().unwrap()]);
-    let roles = roles.until(|it| it.text().matches(": serving ").count() == 2);
+    let roles = roles.until(|serving| serving.text().matches(": serving ").count() == 2);
     roles.terminate();
 }
 
@@ -307,14 +308,14 @@ fn labs_that_are_interrupted_are_removed() {
     let net = "eth x 0Mbps a b\ndif n a x\ndif n b x\n";
     // No application ever registers this name.
     let waits = format!("{net}app a wait=never: sleep 600\n");
-    let is_waiting = |it: &Serving| it.text().contains("a: sleep 600");
+    let is_waiting = |serving: &Serving| serving.text().contains("a: sleep 600");
     let is_up = |_: &Serving| {
         let records = left_in(&labs).into_iter();
         let mut texts = records.map(|lab| fs::read_to_string(labs.join(lab).join("lab.json")));
         texts.any(|text| text.is_ok_and(|text| text.contains("\"is_up\": true")))
     };
     let place_and_file = ["--labs", labs.to_str().unwrap(), file.to_str().unwrap()];
-    let is_forbidden = |it: &Serving| it.text().contains("not allowed here");
+    let is_forbidden = |serving: &Serving| serving.text().contains("not allowed here");
     for (verb, text, more) in [
         ("up", waits.as_str(), &[][..]),
         ("run", net, &["a", "sleep", "600"][..]),
@@ -322,7 +323,7 @@ fn labs_that_are_interrupted_are_removed() {
         fs::write(&file, text).unwrap();
         let words = [&["lab", verb][..], &place_and_file, more].concat();
         let lab = Serving::start(&run, &words);
-        let lab = lab.until(|it| is_waiting(it) || is_up(it) || is_forbidden(it));
+        let lab = lab.until(|lab| is_waiting(lab) || is_up(lab) || is_forbidden(lab));
         if is_forbidden(&lab) {
             println!("SKIP: {}", lab.text());
             return;
@@ -360,7 +361,7 @@ fn packet_forwarders_end_with_sigterm() {
         ),
     ] {
         let joined = Serving::start_in(&site.aftr, &run, words);
-        let joined = joined.until(|it| it.text().contains(is_begun));
+        let joined = joined.until(|serving| serving.text().contains(is_begun));
         joined.terminate();
         assert_eq!(left_in(&run.join("graphs")), Vec::<String>::new());
     }

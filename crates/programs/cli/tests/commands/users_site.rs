@@ -227,7 +227,7 @@ impl Site {
             "/proc/net/snmp",
         ];
         let text = String::from_utf8(self.command(&words).stdout).unwrap();
-        let lines: Vec<Vec<&str>> = text.lines().map(|it| it.split(' ').collect()).collect();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
         let place = lines[0].iter().position(|word| *word == "InSegs").unwrap();
         lines[1][place].parse().unwrap()
     }

@@ -144,7 +144,7 @@ fn nothing_is_left_of(site: &Site, names: [&str; 2]) {
     let uids = names.map(|name| site.uid(name));
     site.done(&["down", "--all"]);
     let mut left = NamespaceAccess::of_root().list().unwrap();
-    left.retain(|it| uids.iter().any(|uid| it.contains(uid)));
+    left.retain(|name| uids.iter().any(|uid| name.contains(uid)));
     assert!(left.is_empty(), "{left:?}");
     let mut files = std::fs::read_dir(site.run_dir().join("vnet")).unwrap();
     assert!(files.next().is_none());

@@ -27,7 +27,7 @@ const BEYOND: &str = "h3";
 const PROCESSES: [&str; 6] = ["pip", "beyond", "rest", "h1", "h2", BEYOND];
 
 fn other(host: &str) -> &'static str {
-    HOSTS.into_iter().find(|it| *it != host).unwrap()
+    HOSTS.into_iter().find(|other| *other != host).unwrap()
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn machine_moves_between_hosts_whatever_is_killed() {
     // either of its ports.
     let mut watched = 0;
     for _ in 0..4 {
-        let there = other(here);
-        let report = house.migrate(there);
+        let target = other(here);
+        let report = house.migrate(target);
         println!("{report}");
-        assert_eq!(report["to"], there);
+        assert_eq!(report["to"], target);
         if let (Some(lost), Some(sent)) = (report["lost"].as_u64(), report["sent"].as_u64()) {
             assert!(lost < sent, "{report}\n{}", house.logs());
             assert!(report["gap_ms"].as_f64().unwrap() > 0.0, "{report}");
@@ -62,10 +62,10 @@ fn machine_moves_between_hosts_whatever_is_killed() {
         }
         house.wait_until_ready();
         house.wait_for_mark();
-        assert_eq!(house.places(), [there]);
+        assert_eq!(house.places(), [target]);
         house.wait_for_tests();
         house.wait_for_ports();
-        here = there;
+        here = target;
     }
     assert!(watched > 0, "no move was watched\n{}", house.logs());
     is_refused(&house, here, other(here));
@@ -91,13 +91,13 @@ fn survives_deaths(house: &mut House, mut here: &'static str) {
         ("there", 500),
         ("here", 800),
     ] {
-        let there = other(here);
+        let target = other(here);
         let process = match process {
             "here" => here,
-            "there" => there,
+            "there" => target,
             other => other,
         };
-        let mut moves = house.migration("uk", "r", there);
+        let mut moves = house.migration("uk", "r", target);
         let mut moves = moves
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -119,13 +119,13 @@ fn survives_deaths(house: &mut House, mut here: &'static str) {
 }
 
 /// Checks that a move which is not possible is refused with the reason, and changes nothing.
-fn is_refused(house: &House, here: &str, there: &str) {
+fn is_refused(house: &House, here: &str, target: &str) {
     for (operator, node, to, words) in [
         ("uk", "n", "h2", "it is a namespace"),
         ("uk", "r", here, "already"),
         ("uk", "r", "h9", "no host h9"),
-        ("uk", "z", there, "no node z"),
-        ("de", "r", there, "de"),
+        ("uk", "z", target, "no node z"),
+        ("de", "r", target, "de"),
     ] {
         let output = house.migration(operator, node, to).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -146,7 +146,7 @@ fn is_drained(house: &House) {
     };
     succeeded(house.operator(&["up", &house.path("alone.toml")]));
     let here = house.places()[0];
-    let (there, place) = match here {
+    let (target, place) = match here {
         "h1" => ("h2", "london"),
         _ => ("h1", "berlin"),
     };
@@ -164,10 +164,10 @@ fn is_drained(house: &House) {
     let report = report.unwrap_or_else(|| panic!("it has not left\n{}", house.logs()));
     let moved = report["moved"].as_array().unwrap();
     assert!(
-        moved.len() == 1 && moved[0]["report"]["to"] == there,
+        moved.len() == 1 && moved[0]["report"]["to"] == target,
         "{report}"
     );
-    assert_eq!(house.places(), [there]);
+    assert_eq!(house.places(), [target]);
     let late = |on_insufficient: &str| {
         format!(
             "[vnet]\nname = \"late\"\non_insufficient = \"{on_insufficient}\"\n[node.s]\n\

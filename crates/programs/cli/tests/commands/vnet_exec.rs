@@ -66,7 +66,7 @@ fn takes_all(here: &Here, node: &str, bytes: usize) {
     let mut peak = 0;
     while let length @ 1.. = output.read(&mut buffer).unwrap() {
         let expected = |at: usize| b"0123456789\n"[at % 11];
-        assert!((0..length).all(|it| buffer[it] == expected(at + it)));
+        assert!((0..length).all(|offset| buffer[offset] == expected(at + offset)));
         at += length;
         if at < bytes {
             peak = peak_of(&child);

@@ -49,7 +49,7 @@ fn passes_the_checks(providers: &Providers, mtu: u32) {
         "{printed}"
     );
     let tests = printed.as_array().unwrap();
-    assert!(tests.iter().all(|it| it["holds"] == true), "{printed}");
+    assert!(tests.iter().all(|test| test["holds"] == true), "{printed}");
     assert_eq!(tests.len(), 3, "{printed}");
     // The guest's interfaces have this MTU, and packets of this length pass both links
     // unfragmented.
@@ -82,7 +82,11 @@ fn far_link(providers: &Providers, agent: &str) -> Option<Result<(), String>> {
     let output = providers.at_host(agent, &["vnet", "status"]);
     let printed: Value = serde_json::from_slice(&output.stdout).ok()?;
     let mut links = printed["links"].as_array()?.iter();
-    let far = links.find(|it| it["ends"][1].as_str().is_some_and(|it| it.contains("host")))?;
+    let far = links.find(|link| {
+        link["ends"][1]
+            .as_str()
+            .is_some_and(|end| end.contains("host"))
+    })?;
     match far["state"].as_str() {
         Some("up") => Some(Ok(())),
         _ => Some(Err(far["state"]["down"]["reason"].as_str()?.to_owned())),
@@ -94,7 +98,7 @@ fn far_link(providers: &Providers, agent: &str) -> Option<Result<(), String>> {
 fn wait_until_down(providers: &Providers, agent: &str, words: &[&str]) {
     providers.wait(&format!("the link is down: {words:?}"), || {
         let why = far_link(providers, agent)?.err()?;
-        words.iter().any(|it| why.contains(it)).then_some(())
+        words.iter().any(|word| why.contains(word)).then_some(())
     });
 }
 
@@ -131,19 +135,19 @@ fn same_file_passes_the_same_checks_over_two_providers() {
     assert!(printed.contains("PING c in row"), "{printed}");
     // The people who run a host see where the link leads, and can trace echo requests into it.
     let places = json(&providers, "agent h1", &["vnet", "where", "a"]);
-    let way = places[0]["ways"]["eth0"].as_str().unwrap();
-    assert!(way.starts_with("host h2 by flow link."), "{way}");
-    assert!(way.ends_with(" of DIF 10.9.0.1-10.9.1.1"), "{way}");
+    let path = places[0]["ways"]["eth0"].as_str().unwrap();
+    assert!(path.starts_with("host h2 by flow link."), "{path}");
+    assert!(path.ends_with(" of DIF 10.9.0.1-10.9.1.1"), "{path}");
     // On a busy machine an echo reply may arrive too late.
-    let way = providers.wait("an answer to each echo", || {
-        let way = json(&providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
-        (way["answered"] == 3).then_some(way)
+    let trace = providers.wait("an answer to each echo", || {
+        let trace = json(&providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
+        (trace["answered"] == 3).then_some(trace)
     });
-    let places: Vec<&str> = way["places"]
+    let places: Vec<&str> = trace["places"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|it| it["end"].as_str().unwrap())
+        .map(|place| place["end"].as_str().unwrap())
         .collect();
     assert_eq!(places, ["a:eth0", "a:eth0"]);
     is_impaired_and_captured(&providers);
@@ -171,11 +175,11 @@ fn is_impaired_and_captured(providers: &Providers) {
     // The delay applies in both directions: frames from the other host are delayed before they
     // reach the port.
     done(&["vnet", "impair", "a:eth0", "delay=50ms"]);
-    let way = providers.wait("an echo over the late link", || {
-        let way = json(providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
-        way["rtt_ns"].is_u64().then_some(way)
+    let trace = providers.wait("an echo over the late link", || {
+        let trace = json(providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
+        trace["rtt_ns"].is_u64().then_some(trace)
     });
-    assert!(way["rtt_ns"].as_u64().unwrap() > 100_000_000, "{way}");
+    assert!(trace["rtt_ns"].as_u64().unwrap() > 100_000_000, "{trace}");
     done(&["vnet", "impair", "a:eth0", "--clear"]);
 }
 
@@ -183,9 +187,9 @@ fn goes_down_and_comes_back(providers: &mut Providers) {
     // The agent of the other host is killed, and with it the member there.
     providers.kill("agent h2");
     wait_until_down(providers, "agent h1", &["10.9.1.1", "has ended"]);
-    let way = json(providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
-    assert_eq!(way["answered"], 0, "{way}");
-    let found = way["findings"].to_string();
+    let trace = json(providers, "agent h1", &["vnet", "trace", "a", "10.0.0.6"]);
+    assert_eq!(trace["answered"], 0, "{trace}");
+    let found = trace["findings"].to_string();
     assert!(
         found.contains("link 0") && found.contains("flow"),
         "{found}"

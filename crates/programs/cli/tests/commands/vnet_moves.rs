@@ -12,12 +12,12 @@ use crate::commands::providers::{is_root, namespaces_of};
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// An agent in a process of its own, and commands for it.
-struct Home {
+struct Site {
     directory: tempfile::TempDir,
     agent: Option<Child>,
 }
 
-impl Home {
+impl Site {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(CARINA);
         command.arg("--run").arg(self.directory.path());
@@ -74,7 +74,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for Site {
     fn drop(&mut self) {
         if self.agent.is_some() {
             self.kill();
@@ -88,7 +88,10 @@ impl Drop for Home {
 fn machines(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
-    let records = paths.filter(|path| path.extension().is_some_and(|it| it == "machine"));
+    let records = paths.filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "machine")
+    });
     let pid = |path: PathBuf| {
         let record: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
         Some(record["pid"].to_string())
@@ -102,51 +105,51 @@ fn machine_is_on_one_side_after_its_agent_was_killed() {
     if !is_root() {
         return;
     }
-    let mut home = Home {
+    let mut site = Site {
         directory: tempfile::tempdir().unwrap(),
         agent: None,
     };
-    let file = home.directory.path().join("moves.toml");
+    let file = site.directory.path().join("moves.toml");
     let text = "[vnet]\nname = \"moves\"\n[node.a]\nmemory = 128\n[node.b]\nkind = \"namespace\"\n\
                 [[link]]\nends = [\"b\", \"a\"]\nrate = \"10Mbps\"\n";
     std::fs::write(&file, text).unwrap();
-    home.begin();
-    home.wait("the agent", || {
-        let output = home.command(&["list"]).output().unwrap();
-        (home.directory.path().join("vnet.sock").exists() && output.status.success()).then_some(())
+    site.begin();
+    site.wait("the agent", || {
+        let output = site.command(&["list"]).output().unwrap();
+        (site.directory.path().join("vnet.sock").exists() && output.status.success()).then_some(())
     });
-    home.done(&["up", file.to_str().unwrap()]);
-    let uid = home.status().unwrap()["vnet"].as_str().unwrap().to_owned();
-    home.done(&["exec", "a", "sh", "-c", "echo here >/tmp/mark"]);
+    site.done(&["up", file.to_str().unwrap()]);
+    let uid = site.status().unwrap()["vnet"].as_str().unwrap().to_owned();
+    site.done(&["exec", "a", "sh", "-c", "echo here >/tmp/mark"]);
     for wait in [200, 600, 1200, 2000] {
-        let mut moves = home.command(&["migrate", "a"]);
+        let mut moves = site.command(&["migrate", "a"]);
         moves.stdout(Stdio::null()).stderr(Stdio::null());
         let mut moves = moves.spawn().unwrap();
         std::thread::sleep(Duration::from_millis(wait));
-        let under_way = machines(&home.network().join("to")).len();
-        home.kill();
+        let under_way = machines(&site.network().join("to")).len();
+        site.kill();
         moves.wait().unwrap();
-        home.begin();
-        home.wait_until_ready();
+        site.begin();
+        site.wait_until_ready();
         println!("killed after {wait} ms, {under_way} under way");
         // The VM was not restarted, and exists only once.
-        let output = home.done(&["exec", "a", "cat", "/tmp/mark"]);
+        let output = site.done(&["exec", "a", "cat", "/tmp/mark"]);
         assert_eq!(output.stdout, b"here\n");
-        assert!(!home.network().join("to").exists());
-        assert_eq!(machines(&home.network().join("vm")).len(), 1);
+        assert!(!site.network().join("to").exists());
+        assert_eq!(machines(&site.network().join("vm")).len(), 1);
         let inside = format!("cv-{uid}");
         let ports = Command::new("ip")
             .args(["-n", &inside, "-br", "link"])
             .output();
         let ports = String::from_utf8(ports.unwrap().stdout).unwrap();
         assert_eq!(
-            ports.lines().filter(|it| it.starts_with('l')).count(),
+            ports.lines().filter(|line| line.starts_with('l')).count(),
             3,
             "{ports}"
         );
-        home.done(&["test"]);
+        site.done(&["test"]);
     }
-    home.done(&["down"]);
+    site.done(&["down"]);
     assert_eq!(namespaces_of(&[uid]), Vec::<String>::new());
-    assert!(!home.network().exists());
+    assert!(!site.network().exists());
 }

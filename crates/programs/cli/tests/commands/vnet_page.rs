@@ -52,7 +52,7 @@ fn up_serves_a_page_until_the_last_network_ends() {
     assert!(up.status.success(), "{printed}");
     let url = printed
         .split_whitespace()
-        .find(|it| it.starts_with("http://"));
+        .find(|word| word.starts_with("http://"));
     let (host, token) = url.unwrap()["http://".len()..].split_once("/#").unwrap();
     assert_eq!(host, address);
     let mut stream = TcpStream::connect(host).unwrap();

@@ -219,7 +219,7 @@ fn user_to_whom_the_network_reaches_is_a_node_near_them(providers: &Providers) {
         "{printed}\n{}",
         providers.logs()
     );
-    let there = |agent: &str| {
+    let record_of = |agent: &str| {
         let record = providers.records_of(agent).pop().unwrap();
         std::fs::read_to_string(record.join("record.json")).unwrap()
     };
@@ -228,7 +228,7 @@ fn user_to_whom_the_network_reaches_is_a_node_near_them(providers: &Providers) {
         let nodes = record["part"]["nodes"].as_array().unwrap().clone();
         nodes.iter().any(|node| node["name"] == "carol")
     };
-    assert!(has_node(&there("agent h2")) && !has_node(&there("agent h1")));
+    assert!(has_node(&record_of("agent h2")) && !has_node(&record_of("agent h1")));
     let refused = providers.command(&["token", "club", "branch", "--user", "carol"]);
     let printed = String::from_utf8_lossy(&refused.stderr);
     assert!(
@@ -325,31 +325,31 @@ fn done(providers: &Providers, words: &[&str]) -> String {
 fn operator_looks_at_links(providers: &Providers) {
     let all = |words: &[&str]| done(providers, words);
     // On a busy machine an echo reply may arrive too late.
-    let way = providers.wait("an answer to each echo", || {
+    let trace = providers.wait("an answer to each echo", || {
         let (is_answered, text) = printed(providers, &["trace", "a", "d"]);
-        let way: Trace = serde_json::from_str(text.lines().next()?).ok()?;
-        (is_answered && way.answered == way.asked).then_some(way)
+        let trace: Trace = serde_json::from_str(text.lines().next()?).ok()?;
+        (is_answered && trace.answered == trace.asked).then_some(trace)
     });
-    assert_eq!(way.asked, 3, "{way:?}");
+    assert_eq!(trace.asked, 3, "{trace:?}");
     // Three links, each left and entered, in both directions.
-    let is_seen = way.places.iter().all(|it| it.seen >= 3);
-    assert!(way.places.len() == 12 && is_seen, "{way:?}");
-    assert_eq!(way.places[0].after_us, Some(0));
+    let is_seen = trace.places.iter().all(|place| place.seen >= 3);
+    assert!(trace.places.len() == 12 && is_seen, "{trace:?}");
+    assert_eq!(trace.places[0].after_us, Some(0));
     // Loss at the link between the providers is detected there, by the one that loses the packets.
-    let (near, far) = (way.places[2].end.as_str(), way.places[3].end.as_str());
+    let (near, far) = (trace.places[2].end.as_str(), trace.places[3].end.as_str());
     let both = [near, far].map(|end| end.split(':').next().unwrap());
     let both = both.join(",");
     all(&["impair", &both, "loss=100%", "--one-way"]);
     let (is_answered, text) = printed(providers, &["trace", "a", "d"]);
     assert!(!is_answered, "{text}");
     // The output has the trace, and then the reason why the command failed.
-    let way: Trace = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    let trace: Trace = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     // An unanswered echo request is sent again.
     let found = format!("({near} -- {far}) delivers 0 of ");
-    let is_found = |it: &&String| it.contains(&found) && it.ends_with("by its impairment");
+    let is_found = |line: &&String| line.contains(&found) && line.ends_with("by its impairment");
     assert!(
-        way.findings.iter().any(|it| is_found(&it)),
-        "{found}: {way:?}"
+        trace.findings.iter().any(|line| is_found(&line)),
+        "{found}: {trace:?}"
     );
     let (is_done, text) = printed(providers, &["impair", &both, "jitter=9ms", "delay=1ms"]);
     assert!(!is_done, "{text}");
@@ -392,7 +392,7 @@ fn operator_captures(providers: &Providers, link: &str, [near, far]: [&str; 2]) 
     while let Some(item) = reader.poll().unwrap() {
         match item {
             Item::Packet(_) => packets += 1,
-            Item::Interface(it) => names.push(it.name.clone()),
+            Item::Interface(interface) => names.push(interface.name.clone()),
             Item::Section => {}
         }
     }

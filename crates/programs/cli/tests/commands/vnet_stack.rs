@@ -147,7 +147,10 @@ fn machines_are_members_of_a_dif_and_are_confined() {
     // own groups.
     let places: Vec<Value> =
         serde_json::from_str(&here.done(&["--json", "vnet", "where"])).unwrap();
-    let pids: Vec<i64> = places.iter().filter_map(|it| it["pid"].as_i64()).collect();
+    let pids: Vec<i64> = places
+        .iter()
+        .filter_map(|place| place["pid"].as_i64())
+        .collect();
     assert_eq!(pids.len(), 2, "{places:?}");
     let events = here.done(&["vnet", "events"]);
     let mut users = Vec::new();
@@ -269,7 +272,7 @@ fn make_disk(here: &Here) -> Vec<String> {
     words
         .iter()
         .chain(&more)
-        .map(|it| (*it).to_owned())
+        .map(|word| (*word).to_owned())
         .collect()
 }
 

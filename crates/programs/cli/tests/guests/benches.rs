@@ -166,9 +166,9 @@ fn networks_of_one_and_of_three_providers_are_measured() {
         let used = ["vnp_cpu_s", "agent_cpu_s", "machines_cpu_s"];
         let phases = phases.map(|metric| (metric, of("total_s")));
         let used = used.map(|metric| (metric, of("total_s") * processors));
-        for (metric, most) in phases.into_iter().chain(used) {
+        for (metric, bound) in phases.into_iter().chain(used) {
             let value = of(metric);
-            assert!(value > 0.0 && value < most, "{case} {metric}: {value}");
+            assert!(value > 0.0 && value < bound, "{case} {metric}: {value}");
         }
     }
     let left: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
@@ -189,7 +189,7 @@ fn killed_bench_of_providers_leaves_nothing() {
         let networks = directory.path().join("vnet-bench/0/h1/vnet");
         let machines = || {
             let entries = fs::read_dir(&networks).ok()?.flatten();
-            let all = entries.filter_map(|it| carina_vm::list(&it.path().join("vm")).ok());
+            let all = entries.filter_map(|entry| carina_vm::list(&entry.path().join("vm")).ok());
             Some(all.flatten().collect::<Vec<_>>()).filter(|all| !all.is_empty())
         };
         let machines = until(BOOT, machines).unwrap();

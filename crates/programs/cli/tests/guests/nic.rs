@@ -258,7 +258,7 @@ fn card_behind_an_iommu_is_driven_through_vfio() {
 #[test]
 fn nfv_lwaftr_and_long_frames_work_on_cards() {
     // Rings of long frames need many huge pages.
-    let site = Site::boot(&[Model::E1000e, Model::E1000e], |it| it.memory_mib(512));
+    let site = Site::boot(&[Model::E1000e, Model::E1000e], |vm| vm.memory_mib(512));
     let [a, b] = &site.cards[..] else {
         panic!("two cards")
     };

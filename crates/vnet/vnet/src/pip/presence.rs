@@ -44,7 +44,7 @@ impl<S: Store> Pip<S> {
     /// Whether this process began so recently that hosts and VNPs may not have connected yet.
     pub(super) fn is_young(&self, now: Instant) -> bool {
         let began = self.began.unwrap_or(now);
-        now.since(began) < self.timing.silence
+        now.since(began) < self.timing.silence_max
     }
 
     /// The last report of a host, and when it came.
@@ -54,7 +54,7 @@ impl<S: Store> Pip<S> {
 
     pub(super) fn is_present(&self, now: Instant, host: HostId) -> bool {
         let report = self.reports.get(&host);
-        report.is_some_and(|(at, _)| now.since(*at) < self.timing.silence)
+        report.is_some_and(|(at, _)| now.since(*at) < self.timing.silence_max)
     }
 
     pub(super) fn is_present_by_name(&self, now: Instant, host: &str) -> bool {

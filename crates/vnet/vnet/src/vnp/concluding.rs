@@ -99,7 +99,7 @@ impl<S: Store> Vnp<S> {
     /// Whether this process began so recently that providers may not have connected yet.
     pub(super) fn is_young(&self, now: Instant) -> bool {
         let began = self.began.unwrap_or(now);
-        now.since(began) < self.timing.silence
+        now.since(began) < self.timing.silence_max
     }
 }
 

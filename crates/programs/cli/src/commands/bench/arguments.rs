@@ -290,7 +290,8 @@ fn check_sizes(
     sizes: &[u64],
     possible: &RangeInclusive<usize>,
 ) -> Result<(), Failure> {
-    let is_possible = |size: &&u64| usize::try_from(**size).is_ok_and(|it| possible.contains(&it));
+    let is_possible =
+        |size: &&u64| usize::try_from(**size).is_ok_and(|size| possible.contains(&size));
     match sizes.iter().find(|size| !is_possible(size)) {
         None => Ok(()),
         Some(size) => Err(usage(format!(

@@ -105,7 +105,7 @@ fn flows_in(seen: &Seen<'_>, dif: &DifName) -> Vec<N1Info> {
         let number = object.name_below("/data-transfer/n1/")?;
         let is_its = |it: &&RibObject| list(it, "n1").any(|n1| n1 == number);
         let neighbour = seen.neighbours.iter().find(is_its);
-        let neighbour = neighbour.and_then(|it| it.name_below("/neighbours/"));
+        let neighbour = neighbour.and_then(|path| path.name_below("/neighbours/"));
         let mut n1 = N1Info {
             dif: dif.clone(),
             remote: text(object, "remote")?.parse().ok()?,

@@ -229,7 +229,7 @@ struct WaitPolicy {
 
 /// Waits until the member is enrolled, refused, or out of time.
 fn wait(node: &Client, made: &IpcpInfo, policy: &WaitPolicy) -> Result<MemberInfo, Failure> {
-    let mut said = String::new();
+    let mut shown = String::new();
     loop {
         let ipcps = node.ipcps().attempt("reading the state of the member")?;
         let found = ipcps.into_iter().find(|ipcp| ipcp.name == made.name);
@@ -258,13 +258,13 @@ fn wait(node: &Client, made: &IpcpInfo, policy: &WaitPolicy) -> Result<MemberInf
                 made.dif, member.step
             )));
         }
-        let says = match &why {
+        let progress_text = match &why {
             Some(why) => format!("{} ({why})", member.step),
             None => member.step,
         };
-        if says != said {
-            progress(format!("{}: {says}", made.name));
-            said = says;
+        if progress_text != shown {
+            progress(format!("{}: {progress_text}", made.name));
+            shown = progress_text;
         }
         let stop = &policy.stop;
         if stop
@@ -272,7 +272,7 @@ fn wait(node: &Client, made: &IpcpInfo, policy: &WaitPolicy) -> Result<MemberInf
             .attempt("waiting for signals")?
         {
             return Err(Failure::Interrupted(format!(
-                "{0} keeps trying: {said}; `carina dif leave {1} --ipcp {0}` removes it",
+                "{0} keeps trying: {shown}; `carina dif leave {1} --ipcp {0}` removes it",
                 made.name, made.dif
             )));
         }

@@ -127,9 +127,9 @@ impl Picture {
                 reported.insert((a, b), cost.unwrap_or(1));
             }
         }
-        for ((a, b), there) in &reported {
+        for ((a, b), forward) in &reported {
             if let (true, Some(back)) = (a < b, reported.get(&(*b, *a))) {
-                picture.links.insert(Pair(*a, *b), *there.max(back));
+                picture.links.insert(Pair(*a, *b), *forward.max(back));
             }
         }
         picture

@@ -48,7 +48,7 @@ pub(crate) fn run(shared: &Shared, args: &BenchArgs) -> Outcome {
         }
     }
     let interrupt = Interrupt::take().attempt("taking signals")?;
-    let rules = args.source.way.rules();
+    let rules = args.source.behaviour.rules();
     let mut bench = CaptureBench::new(loaded, rules, external, internal, args.cpu)?;
     let mut lines = format!("{HEADER}\n");
     if !shared.json {

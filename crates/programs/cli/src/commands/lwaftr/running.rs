@@ -52,7 +52,7 @@ pub(crate) struct RunArgs {
     mirror: Option<PortSpec>,
     /// Follow the RFCs or Snabb's lwAFTR where they differ
     #[arg(long = "as", value_enum, default_value_t = Behaviour::Rfc)]
-    way: Behaviour,
+    behaviour: Behaviour,
     /// Run for this time, such as 10s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,

@@ -45,7 +45,7 @@ pub(crate) struct RunArgs {
     pool: PoolArgs,
 }
 
-/// A running `carina nfv run`: the graph of its ports, and what the file said when it was last
+/// A running `carina nfv run`: the graph of its ports, and the content of the file when it was last
 /// read.
 struct Process {
     runner: GraphRunner,

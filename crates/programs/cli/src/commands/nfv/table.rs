@@ -88,7 +88,7 @@ impl Period<'_> {
         table
     }
 
-    /// The same as JSON.
+    /// The table as JSON.
     pub(super) fn json(&self) -> Value {
         let row = |(old, new): &(PortCounts, &PortCounts)| {
             json!({

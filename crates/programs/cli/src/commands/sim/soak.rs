@@ -51,17 +51,20 @@ pub(super) fn run(shared: &Shared, args: &SoakArgs) -> Outcome {
     on_all_cpus(&args.seeds, |seed| run_seed(args, seed, &shrunk), take);
     bad.sort_unstable_by_key(|failing| failing.seed);
     let seeds: Vec<u64> = bad.iter().map(|failing| failing.seed).collect();
-    let took = began.elapsed().as_secs_f64();
+    let elapsed_s = began.elapsed().as_secs_f64();
     if shared.json {
         let failures: Vec<_> = bad
             .iter()
             .map(|one| json!({"seed": one.seed, "failure": one.failure, "again": one.command}))
             .collect();
         print_json(&json!({
-            "seeds": done, "failed": seeds, "failures": failures, "seconds": took
+            "seeds": done, "failed": seeds, "failures": failures, "seconds": elapsed_s
         }))?;
     } else {
-        print_line(format!("{done} seeds in {took:.0} s, {} failed", bad.len()))?;
+        print_line(format!(
+            "{done} seeds in {elapsed_s:.0} s, {} failed",
+            bad.len()
+        ))?;
     }
     let commands: Vec<&str> = bad.iter().map(|one| one.command.as_str()).collect();
     if bad.is_empty() {

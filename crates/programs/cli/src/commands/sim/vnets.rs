@@ -122,21 +122,21 @@ pub(super) fn run(shared: &Shared, args: &VnetArgs) -> Outcome {
     }
     bad.sort_unstable_by_key(|violation| violation.seed);
     let seeds = args.seeds.end - args.seeds.start;
-    let took = began.elapsed().as_secs_f64();
+    let elapsed_s = began.elapsed().as_secs_f64();
     if shared.json {
         let failures = bad
             .iter()
-            .map(|it| json!({"seed": it.seed, "at": it.at, "what": it.what}));
+            .map(|failure| json!({"seed": failure.seed, "at": failure.at, "what": failure.what}));
         print_json(&json!({
             "seeds": seeds, "failures": failures.collect::<Vec<_>>(), "wanted": sum.wanted,
             "ready": sum.ready, "refused": sum.refused, "withdrawn": sum.withdrawn,
             "expired": sum.expired, "lost": sum.lost, "moved": sum.moved,
             "drained": sum.drained, "deaths": sum.deaths, "cuts": sum.cuts,
-            "stores_away": sum.stores_away, "messages": sum.messages, "seconds": took,
+            "stores_away": sum.stores_away, "messages": sum.messages, "seconds": elapsed_s,
         }))?;
     } else {
         print_line(format!(
-            "{seeds} seeds in {took:.0} s, {} failed; {} networks wanted: {} ready, {} refused \
+            "{seeds} seeds in {elapsed_s:.0} s, {} failed; {} networks wanted: {} ready, {} refused \
              with a reason, {} withdrawn, {} whose lease ended, {} whose VNP was lost; {} nodes \
              moved, {} hosts drained; {} deaths, {} connections cut, {} stores away; {} messages",
             bad.len(),

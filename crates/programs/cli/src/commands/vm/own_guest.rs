@@ -48,8 +48,8 @@ pub(super) fn guest_config(info: &VmInfo, has_ssh: bool) -> Result<String, Failu
     let dif = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
     let mut text =
         format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n");
-    if let Some(door) = &info.internet {
-        let name = &door.name;
+    if let Some(proxy) = &info.internet {
+        let name = &proxy.name;
         text.push_str(&format!(
             "[[connect]]\nname = \"{name}\"\ndif = {dif}\nlisten = \"tcp:{PROXY_ADDRESS}\"\n"
         ));
@@ -75,9 +75,9 @@ pub(super) fn wait_for_services(
     has_ssh: bool,
 ) -> Outcome {
     let vm = info.name.as_str();
-    if let Some(door) = &info.internet {
+    if let Some(proxy) = &info.internet {
         wait_for_listener(running, vm, "the proxy", PROXY_PORT, "/var/log/carina.log")?;
-        ssh::wait_for_name(shared, vm, door.name.as_str(), NAME_LIMIT)?;
+        ssh::wait_for_name(shared, vm, proxy.name.as_str(), NAME_LIMIT)?;
     }
     if has_ssh {
         wait_for_listener(running, vm, "sshd", SSH_PORT, "/var/log/sshd.log")?;
@@ -87,12 +87,12 @@ pub(super) fn wait_for_services(
 }
 
 fn wait_for_listener(running: &Running, vm: &str, what: &str, port: u16, log: &str) -> Outcome {
-    let said = running.run_within(&carina_vm::await_listener(port, log), BOOT);
-    let said = said.attempt(format!("waiting for {what} in VM {vm}"))?;
-    if said.is_success() {
+    let reply = running.run_within(&carina_vm::await_listener(port, log), BOOT);
+    let reply = reply.attempt(format!("waiting for {what} in VM {vm}"))?;
+    if reply.is_success() {
         return Ok(());
     }
-    let end = said.error_text();
+    let end = reply.error_text();
     Err(failed(format!(
         "{what} in VM {vm} does not listen on port {port}; the end of {log} in the guest: {end}"
     )))
@@ -111,7 +111,7 @@ const PROXY: [(&str, &str); 3] = [
     ("no_proxy", "localhost,127.0.0.1,::1"),
 ];
 
-/// The same for apt, also where its caller has no environment.
+/// Configuration file of apt with the address of the proxy. Callers of apt may lack the variables.
 const APT_FILE: &str = "/etc/apt/apt.conf.d/90carina";
 const APT: &str = "Acquire::http::Proxy \"http://127.0.0.1:3128\";\n\
     Acquire::https::Proxy \"http://127.0.0.1:3128\";\n";

@@ -172,7 +172,7 @@ fn print_point(point: &AccessReport) -> Result<(), Failure> {
             user.address.to_string(),
             state(user),
             user.from
-                .map_or_else(|| "-".to_owned(), |it| it.to_string()),
+                .map_or_else(|| "-".to_owned(), |time| time.to_string()),
             user.sent_bytes.to_string(),
             user.received_bytes.to_string(),
         ]);

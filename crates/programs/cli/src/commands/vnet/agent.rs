@@ -113,9 +113,9 @@ struct Provider<'a> {
 
 impl AgentArgs {
     fn agent(&self, run_dir: &RunDir) -> carina_vnet_host::Result<Agent> {
-        let gateway = self.gateway.map(|it| Gateway {
-            prefix: Prefix4::new(it.address(), it.bits()),
-            address: it.address(),
+        let gateway = self.gateway.map(|gateway| Gateway {
+            prefix: Prefix4::new(gateway.address(), gateway.bits()),
+            address: gateway.address(),
         });
         let underlay = self.underlay.as_deref().map(|interface| Underlay {
             gateway,
@@ -268,23 +268,31 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
         let what = "--moves: must be an address at which other hosts reach this one";
         return Err(usage(what));
     }
-    let orders = provider.map(|it| {
-        let log = Log::new(it.tls.party(), Arc::new(|line: &str| progress(line)));
+    let orders = provider.map(|provider| {
+        let log = Log::new(provider.tls.party(), Arc::new(|line: &str| progress(line)));
         let openness = Openness {
             opens_namespaces: args.open_namespaces,
         };
         let inside = Inside::new(openness, agent.access_log(), log.clone());
-        let gate = Gate::open(&agent, &it.tls, args.moves, &log)?;
+        let gate = Gate::open(&agent, &provider.tls, args.moves, &log)?;
         let agent = Arc::clone(&agent);
         let host = Arc::new(OpenAgent { agent, inside });
-        let service = agent::Service::start(&host, &it.tls, it.name, &it.addresses, &log)?;
+        let service = agent::Service::start(
+            &host,
+            &provider.tls,
+            provider.name,
+            &provider.addresses,
+            &log,
+        )?;
         Ok::<_, io::Error>((gate, service))
     });
     let _orders = orders.transpose().attempt("serving the provider")?;
     let path = socket_of(&run_dir);
     let listener = listening(&path)?;
     let page_server = args.page_server()?;
-    let page_file = page_server.as_ref().map(|it| PageFile::write(&run_dir, it));
+    let page_file = page_server
+        .as_ref()
+        .map(|server| PageFile::write(&run_dir, server));
     let _page_file = page_file.transpose().attempt("writing vnet.page")?;
     let (ended, end) = std::sync::mpsc::channel();
     let (stop, stopped) = server::stop_handle();
@@ -381,8 +389,8 @@ fn reach_or_start_with(shared: &Shared, web: Option<SocketAddr>) -> Result<Clien
             Some(status) if status.success() && !is_late => started = None,
             None if !is_late => {}
             Some(_) | None => {
-                let said = agent.said();
-                return Err(failed(format!("the agent does not answer: {said}")));
+                let logged = agent.logged();
+                return Err(failed(format!("the agent does not answer: {logged}")));
             }
         }
         std::thread::sleep(LOOK_AGAIN);
@@ -459,11 +467,11 @@ impl Started {
     }
 
     /// What the agent has written to its log since its start.
-    fn said(&self) -> String {
-        let said = fs::read(&self.log).unwrap_or_default();
+    fn logged(&self) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
         let before = usize::try_from(self.before).unwrap_or(usize::MAX);
-        let said = said.get(before..).unwrap_or_default();
-        String::from_utf8_lossy(said).trim().to_owned()
+        let logged = log.get(before..).unwrap_or_default();
+        String::from_utf8_lossy(logged).trim().to_owned()
     }
 }
 

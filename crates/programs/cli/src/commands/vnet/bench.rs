@@ -172,7 +172,7 @@ pub(crate) fn run(shared: &Shared, command: VnetBenchCommand) -> Outcome {
 
 fn bench_scale(shared: &Shared, args: &ScaleArgs) -> Outcome {
     let possible = scale::NODES_POSSIBLE;
-    if let Some(nodes) = args.nodes.iter().find(|it| !possible.contains(it)) {
+    if let Some(nodes) = args.nodes.iter().find(|nodes| !possible.contains(nodes)) {
         let (min, max) = (possible.start(), possible.end());
         return Err(usage(format!("--nodes {nodes}: must be {min} to {max}")));
     }
@@ -257,7 +257,8 @@ fn show(results: &Results, metrics: &[(Metric, &str)]) -> Outcome {
 
 /// A table with one row for each case: medians over the runs.
 fn table_of(results: &Results, metrics: &[(Metric, &str)]) -> Table {
-    let mut table = Table::new(std::iter::once("case").chain(metrics.iter().map(|it| it.1)));
+    let mut table =
+        Table::new(std::iter::once("case").chain(metrics.iter().map(|metric| metric.1)));
     let first = metrics.first().map(|(metric, _)| *metric);
     for of in results.rows.iter().filter(|row| Some(row.metric) == first) {
         let cell = |(metric, _): &(Metric, &str)| {
@@ -301,11 +302,16 @@ impl InstantiateArgs {
         let discoveries = chosen(
             "discovery",
             &instantiate::DISCOVERIES,
-            |it| instantiate::discovery_name(*it),
+            |discovery| instantiate::discovery_name(*discovery),
             &self.discovery,
         )?;
         let boots = &instantiate::BOOTS;
-        let boots = chosen("boot", boots, |it| instantiate::boot_name(*it), &self.boot)?;
+        let boots = chosen(
+            "boot",
+            boots,
+            |boot| instantiate::boot_name(*boot),
+            &self.boot,
+        )?;
         let mut names = Vec::new();
         for providers in or_default(&self.providers, &instantiate::DEFAULT_PROVIDERS) {
             for discovery in &discoveries {
@@ -342,7 +348,12 @@ impl EmbedArgs {
     fn options(&self) -> Result<EmbedOptions, Failure> {
         Ok(EmbedOptions {
             settings: self.settings()?,
-            systems: chosen("system", &embed::SYSTEMS, |it| it.name, &self.systems)?,
+            systems: chosen(
+                "system",
+                &embed::SYSTEMS,
+                |system| system.name,
+                &self.systems,
+            )?,
             seeds: self.seeds,
             progress: PROGRESS,
         })
@@ -358,7 +369,12 @@ impl EmbedArgs {
         if self.requests == 0 {
             return Err(usage("--requests 0: must be at least 1"));
         }
-        let mut topologies = chosen("topology", &Topology::ALL, |it| it.name(), &self.topology)?;
+        let mut topologies = chosen(
+            "topology",
+            &Topology::ALL,
+            |topology| topology.name(),
+            &self.topology,
+        )?;
         if self.topology.is_empty() && !self.eta.is_empty() {
             topologies = vec![Topology::Wx100];
         }
@@ -414,7 +430,7 @@ mod tests {
 
     fn args(topology: &[&str], eta: &[f64]) -> EmbedArgs {
         EmbedArgs {
-            topology: topology.iter().map(|it| (*it).to_owned()).collect(),
+            topology: topology.iter().map(|name| (*name).to_owned()).collect(),
             eta: eta.to_vec(),
             seeds: 1,
             requests: 10,
@@ -424,7 +440,7 @@ mod tests {
 
     fn names(args: &EmbedArgs) -> Vec<String> {
         let settings = args.settings().unwrap();
-        let name = |it: &Setting| format!("{}/{}", it.topology.name(), it.eta);
+        let name = |setting: &Setting| format!("{}/{}", setting.topology.name(), setting.eta);
         settings.iter().map(name).collect()
     }
 
@@ -443,7 +459,7 @@ mod tests {
             boot: vec!["clone".to_owned()],
             nodes: Vec::new(),
             providers: providers.to_vec(),
-            cases: cases.iter().map(|it| (*it).to_owned()).collect(),
+            cases: cases.iter().map(|case| (*case).to_owned()).collect(),
             runs: 1,
             in_network_namespace: false,
         }

@@ -101,11 +101,11 @@ fn show(shared: &Shared, reports: &[VnetReport]) -> Outcome {
         summary(&seconds(&|report| report.ready_after_ms)),
     )];
     for phase in Phase::ALL {
-        let took = |report: &VnetReport| {
-            let found = report.phases.iter().find(|it| it.phase == phase);
-            found.map(|it| it.took_ms)
+        let phase_ms = |report: &VnetReport| {
+            let found = report.phases.iter().find(|timed| timed.phase == phase);
+            found.map(|timed| timed.took_ms)
         };
-        rows.push((format!("  {}", phase.name()), summary(&seconds(&took))));
+        rows.push((format!("  {}", phase.name()), summary(&seconds(&phase_ms))));
     }
     let paper = PAPER.iter().map(|(what, of)| ((*what).to_owned(), *of));
     if shared.json {
@@ -135,8 +135,13 @@ fn summary(values: &[f64]) -> [f64; 4] {
     let squares = values.iter().map(|value| (value - mean).powi(2));
     let freedom = (count - 1.0).max(1.0);
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = values.iter().copied().fold(0.0, f64::max);
-    [least, mean, most, (squares.sum::<f64>() / freedom).sqrt()]
+    let greatest = values.iter().copied().fold(0.0, f64::max);
+    [
+        least,
+        mean,
+        greatest,
+        (squares.sum::<f64>() / freedom).sqrt(),
+    ]
 }
 
 #[cfg(test)]
@@ -145,8 +150,8 @@ mod tests {
 
     #[test]
     fn summary_is_that_of_the_published_tables() {
-        let [least, mean, most, sd] = summary(&[1.0, 2.0, 3.0]);
-        assert_eq!((least, mean, most, sd), (1.0, 2.0, 3.0, 1.0));
+        let [least, mean, greatest, sd] = summary(&[1.0, 2.0, 3.0]);
+        assert_eq!((least, mean, greatest, sd), (1.0, 2.0, 3.0, 1.0));
         assert_eq!(summary(&[4.0]), [4.0, 4.0, 4.0, 0.0]);
     }
 

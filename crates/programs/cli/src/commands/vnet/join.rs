@@ -368,8 +368,8 @@ fn check_way(admission: &Admission) -> Result<(), Failure> {
         return Ok(());
     };
     let covers = |route: &&InterfaceAddress| {
-        let there = InterfaceAddress::new(point, route.bits());
-        there.is_some_and(|there| there.prefix() == route.prefix())
+        let of_point = InterfaceAddress::new(point, route.bits());
+        of_point.is_some_and(|of_point| of_point.prefix() == route.prefix())
     };
     match admission.joined.routes.iter().find(covers) {
         None => Ok(()),

@@ -43,8 +43,8 @@ pub(crate) struct MigrateArgs {
 pub(super) fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let what = || format!("moving node {}", args.node);
-    let there = args.to.as_ref().zip(args.pip.as_ref());
-    let report = match (there, args.operator.client(shared)?) {
+    let destination = args.to.as_ref().zip(args.pip.as_ref());
+    let report = match (destination, args.operator.client(shared)?) {
         (Some((to, pip)), _) => {
             let client = args.operator.pip_client(shared, pip)?;
             let vnet = args.vnet.clone();

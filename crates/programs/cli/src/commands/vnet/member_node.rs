@@ -91,7 +91,7 @@ impl MemberNode {
             return Ok(false);
         };
         let of_dif = |ipcp: &IpcpInfo| ipcp.dif.as_str() == self.dif;
-        let member = ipcps.into_iter().find(of_dif).and_then(|it| it.member);
+        let member = ipcps.into_iter().find(of_dif).and_then(|ipcp| ipcp.member);
         let Some(member) = member else {
             return Ok(false);
         };
@@ -139,8 +139,8 @@ impl MemberNode {
     }
 
     fn ended(&self, status: ExitStatus) -> Failure {
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        let last = said.lines().next_back().unwrap_or_default().to_owned();
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let last = log.lines().next_back().unwrap_or_default().to_owned();
         failed(format!(
             "the node of the member of DIF {} has ended ({status}): {last}",
             self.dif

@@ -86,7 +86,7 @@ fn words(plan: &Plan) -> String {
     let notes: String = plan
         .notes
         .iter()
-        .map(|it| format!("\nNote: {it}"))
+        .map(|note| format!("\nNote: {note}"))
         .collect();
     format!("{head}\n\n{table}{notes}")
 }

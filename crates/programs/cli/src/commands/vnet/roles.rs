@@ -125,7 +125,7 @@ impl std::str::FromStr for Party {
         };
         let (name, addresses) = text.split_once('=').ok_or_else(wrong)?;
         let addresses: Vec<String> = addresses.split(',').map(str::to_owned).collect();
-        if name.is_empty() || addresses.iter().any(|it| !it.contains(':')) {
+        if name.is_empty() || addresses.iter().any(|address| !address.contains(':')) {
             Err(wrong())
         } else {
             Ok(Party {

@@ -17,9 +17,9 @@ pub(super) fn run(shared: &Shared, node: Option<&str>, vnet: Option<&str>) -> Ou
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let vnets = Vnets::of(&shared.run_dir());
     let mut found = whereabouts::nodes(&vnets).attempt("looking for nodes")?;
-    let known: Vec<String> = found.iter().map(|it| it.node.clone()).collect();
-    found.retain(|it| {
-        node.is_none_or(|node| it.node == node) && vnet.is_none_or(|vnet| it.vnet == vnet)
+    let known: Vec<String> = found.iter().map(|place| place.node.clone()).collect();
+    found.retain(|place| {
+        node.is_none_or(|node| place.node == node) && vnet.is_none_or(|vnet| place.vnet == vnet)
     });
     if let (Some(node), true) = (node, found.is_empty()) {
         let of = vnet.map_or_else(String::new, |vnet| format!(" of network {vnet}"));
@@ -50,22 +50,22 @@ fn table(found: &[Whereabouts]) -> Table {
         "PORTS",
     ];
     let mut table = Table::new(head);
-    for it in found {
-        let ports = it.ports.iter();
-        let ports = ports.map(|(interface, port)| match it.ways.get(interface) {
+    for place in found {
+        let ports = place.ports.iter();
+        let ports = ports.map(|(interface, port)| match place.ways.get(interface) {
             None => format!("{interface} at {port}"),
             Some(way) => format!("{interface} at {port} to {way}"),
         });
-        let pid = match (it.is_there, it.pid) {
+        let pid = match (place.is_there, place.pid) {
             (false, _) => "not running".to_owned(),
             (true, pid) => pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
         };
         table.row([
-            it.vnet.clone(),
-            it.node.clone(),
-            it.host.clone(),
-            it.kind.word().to_owned(),
-            it.namespace.clone(),
+            place.vnet.clone(),
+            place.node.clone(),
+            place.host.clone(),
+            place.kind.word().to_owned(),
+            place.namespace.clone(),
             pid,
             ports.collect::<Vec<_>>().join(", "),
         ]);

@@ -265,7 +265,7 @@ impl House {
             let output = self.operator(&["status"]);
             let status: Value = serde_json::from_slice(&output.stdout).ok()?;
             let holds = status["standing"]["holds"].as_array()?;
-            holds.iter().any(|it| it == "Ready").then_some(())
+            holds.iter().any(|state| state == "Ready").then_some(())
         });
     }
 
@@ -273,7 +273,9 @@ impl House {
     pub(super) fn network(&self, host: &str) -> PathBuf {
         let vnets = Path::new(&self.path(host)).join("vnet");
         let entries = std::fs::read_dir(vnets).into_iter().flatten().flatten();
-        let mut paths = entries.map(|it| it.path()).filter(|it| it.is_dir());
+        let mut paths = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.is_dir());
         paths.next().unwrap_or_default()
     }
 
@@ -376,5 +378,5 @@ pub(super) fn is_for_time(printed: &str) -> bool {
         "timed out",
         "has not come",
     ];
-    words.iter().any(|it| printed.contains(it))
+    words.iter().any(|word| printed.contains(word))
 }

@@ -56,7 +56,7 @@ impl RunArgs {
             config: Arc::clone(&used.config),
             table: Arc::clone(&used.table),
             queue: of(share.as_ref().map_or(0, |share| share.worker)).clone(),
-            rules: self.way.rules(),
+            rules: self.behaviour.rules(),
             is_stick: self.on_a_stick.is_some(),
             monitor,
             share,

@@ -75,7 +75,7 @@ impl<'a> Process<'a> {
             exchange,
             counters: counters.to_owned(),
             claims,
-            live: Live::new(used, args.way.rules().reserves_two_to_the_bits),
+            live: Live::new(used, args.behaviour.rules().reserves_two_to_the_bits),
             monitor,
             alarms: Alarms::new(&std::process::id().to_string()),
             began: now,
@@ -167,7 +167,7 @@ impl<'a> Process<'a> {
             Verb::Add => Edit::Add,
             Verb::Remove => Edit::Remove,
             Verb::Load => {
-                let loaded = used(load(Path::new(needed()?), self.args.way)?);
+                let loaded = used(load(Path::new(needed()?), self.args.behaviour)?);
                 return self.replace(loaded).map(|()| String::new());
             }
             Verb::Monitor => return self.set_monitor(needed()?).map(|()| String::new()),
@@ -257,7 +257,7 @@ impl<'a> Process<'a> {
 
 /// Reads the configuration file.
 fn read(args: &RunArgs) -> Result<Used, Failure> {
-    load(&args.conf, args.way).map(used)
+    load(&args.conf, args.behaviour).map(used)
 }
 
 fn used(loaded: carina_lwaftr::file::Loaded) -> Used {

@@ -223,10 +223,10 @@ fn relay(
             };
         };
         left.store(true, Ordering::Relaxed);
-        let said = says
+        let sent = says
             .join()
             .unwrap_or_else(|_| Err(failed("the thread that sends keystrokes has failed")));
-        outcome.and(said)
+        outcome.and(sent)
     })
 }
 

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// How many SDUs and bytes one direction of a pair of flows has carried.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Number of SDUs sent on.
+    /// Number of SDUs forwarded to the other flow.
     pub sdus: u64,
     /// Number of bytes in those SDUs.
     pub bytes: u64,
