@@ -1,6 +1,6 @@
 """Carina's Python package beside other messaging of one host, measured in turns.
 
-python3 bench.py [--runs N] [--seconds S] [--case CASE]... [--json]
+python3 bench.py [--runs N] [--seconds S] [--case CASE]... [--size BYTES]... [--first N] [--json]
 
 Each run starts a process that sends; this process receives. A system that is not installed is left
 out. `pip install uvloop pyzmq eclipse-zenoh` adds the others. CARINA_PROGRAM names the program
@@ -33,8 +33,8 @@ import carina
 SMALL, LARGE, BATCH = 64, 1 << 20, 256
 #: Seconds without a message after which a receiver takes the sender's end for lost.
 SILENCE = 3
-#: Size of a message by case. Cases of `aio` use an event loop at both ends.
-SIZES = {"64B": SMALL, "1MiB": LARGE, "aio-64B": SMALL, "aio-1MiB": LARGE, "aio-echo": SMALL}
+#: Sizes of messages in bytes by case. Cases of `aio` use an event loop at both ends.
+SIZES = {"blocking": [SMALL, LARGE], "aio": [SMALL, LARGE], "aio-echo": [SMALL]}
 
 Send = Callable[[str, int, float], None]
 Receive = Callable[[str, int, Callable[[], None]], "Rate"]
@@ -60,6 +60,16 @@ class Rate:
         return (self.count - 1) / max(self.last - self.first, 1e-9)
 
 
+def batch_of(size: int) -> int:
+    """Messages that a sender sends between two looks at the clock."""
+    return max(4, min(BATCH, LARGE // size))
+
+
+def is_small(size: int) -> bool:
+    """Whether systems send and receive messages of this size in the way for short ones."""
+    return size < 1 << 16
+
+
 def module(name: str) -> Any:
     """Import a module that need not be installed; ``zmq`` for ``zmq.asyncio``."""
     importlib.import_module(name)
@@ -77,7 +87,7 @@ def until(seconds: float) -> Callable[[], bool]:
 
 def carina_send(address: str, size: int, seconds: float) -> None:
     message = bytes(size)
-    batch = [message] * (BATCH if size == SMALL else 4)
+    batch = [message] * batch_of(size)
     going = until(seconds)
     with carina.allocate(Path(address).name, ring_bytes=8 << 20) as flow:
         while going():
@@ -90,7 +100,7 @@ def carina_receive(address: str, size: int, ready: Callable[[], None]) -> Rate:
         ready()
         with listener.accept() as flow:
             try:
-                if size == SMALL:
+                if is_small(size):
                     while True:
                         rate.add(len(flow.recv_many(4 * BATCH)))
                 buffer = bytearray(size)
@@ -115,18 +125,18 @@ def view_receive(address: str, size: int, ready: Callable[[], None]) -> Rate:
 
 
 def unix_send(address: str, size: int, seconds: float) -> None:
-    kind = socket.SOCK_SEQPACKET if size == SMALL else socket.SOCK_STREAM
+    kind = socket.SOCK_SEQPACKET if is_small(size) else socket.SOCK_STREAM
     with socket.socket(socket.AF_UNIX, kind) as sock:
         sock.connect(address)
         message = bytes(size)
         going = until(seconds)
         while going():
-            for _ in range(BATCH if size == SMALL else 4):
+            for _ in range(batch_of(size)):
                 sock.sendall(message)
 
 
 def unix_receive(address: str, size: int, ready: Callable[[], None]) -> Rate:
-    kind = socket.SOCK_SEQPACKET if size == SMALL else socket.SOCK_STREAM
+    kind = socket.SOCK_SEQPACKET if is_small(size) else socket.SOCK_STREAM
     rate = Rate()
     with socket.socket(socket.AF_UNIX, kind) as sock:
         sock.bind(address)
@@ -150,7 +160,7 @@ def zmq_send(address: str, size: int, seconds: float) -> None:
         message = bytes(size)
         going = until(seconds)
         while going():
-            for _ in range(BATCH if size == SMALL else 4):
+            for _ in range(batch_of(size)):
                 sock.send(message, copy=False)
         sock.send(b"", copy=False)
 
@@ -194,7 +204,7 @@ def zenoh_send(address: str, size: int, seconds: float) -> None:
         message = bytes(size)
         going = until(seconds)
         while going():
-            for _ in range(BATCH if size == SMALL else 4):
+            for _ in range(batch_of(size)):
                 publisher.put(message)
         publisher.put(b"end")
         time.sleep(0.5)
@@ -215,7 +225,7 @@ def zenoh_receive(address: str, size: int, ready: Callable[[], None]) -> Rate:
 
 
 async def aio_carina_send(address: str, size: int, seconds: float) -> None:
-    batch = [bytes(size)] * (BATCH if size == SMALL else 4)
+    batch = [bytes(size)] * batch_of(size)
     going = until(seconds)
     async with await carina.aio.allocate(Path(address).name, ring_bytes=8 << 20) as flow:
         while going():
@@ -228,8 +238,12 @@ async def aio_carina_receive(address: str, size: int, ready: Callable[[], None])
         ready()
         async with await listener.accept() as flow:
             try:
-                while True:
+                while is_small(size):
                     rate.add(len(await flow.recv_many()))
+                # As pyzmq and zenoh, without a copy of the message.
+                while True:
+                    (await flow.recv_view()).release()
+                    rate.add(1)
             except carina.FlowClosedError:
                 return rate
 
@@ -258,7 +272,7 @@ async def aio_unix_send(address: str, size: int, seconds: float) -> None:
     message = size.to_bytes(4, "big") + bytes(size)
     going = until(seconds)
     while going():
-        for _ in range(BATCH if size == SMALL else 4):
+        for _ in range(batch_of(size)):
             writer.write(message)
         await writer.drain()
     writer.close()
@@ -330,7 +344,7 @@ async def aio_zmq_send(address: str, size: int, seconds: float) -> None:
         message = bytes(size)
         going = until(seconds)
         while going():
-            for _ in range(BATCH if size == SMALL else 4):
+            for _ in range(batch_of(size)):
                 await sock.send(message, copy=False)
         await sock.send(b"")
 
@@ -428,7 +442,7 @@ STREAMING: list[System] = [
     ("asyncio unix", "asyncio", loop_of("asyncio", aio_unix_send, aio_unix_receive)),
     ("uvloop unix", "uvloop", loop_of("uvloop", aio_unix_send, aio_unix_receive)),
     ("pyzmq asyncio", "zmq", loop_of("asyncio", aio_zmq_send, aio_zmq_receive)),
-    ("zenoh", "zenoh", loop_of("asyncio", aio_zenoh_send, aio_zenoh_receive)),
+    ("zenoh asyncio", "zenoh", loop_of("asyncio", aio_zenoh_send, aio_zenoh_receive)),
 ]
 ECHOING: list[System] = [
     ("carina.aio", "carina", loop_of("asyncio", aio_carina_echo, aio_carina_reply)),
@@ -437,26 +451,20 @@ ECHOING: list[System] = [
     ("uvloop unix", "uvloop", loop_of("uvloop", aio_unix_echo, aio_unix_reply)),
     ("pyzmq asyncio", "zmq", loop_of("asyncio", aio_zmq_echo, aio_zmq_reply)),
 ]
-SYSTEMS = {
-    "64B": BLOCKING,
-    "1MiB": BLOCKING,
-    "aio-64B": STREAMING,
-    "aio-1MiB": STREAMING,
-    "aio-echo": ECHOING,
-}
+SYSTEMS = {"blocking": BLOCKING, "aio": STREAMING, "aio-echo": ECHOING}
 
 
-def send(case: str, system: int, address: str, seconds: float) -> None:
+def send(case: str, system: int, size: int, address: str, seconds: float) -> None:
     """The process that sends."""
-    SYSTEMS[case][system][2][0](address, SIZES[case], seconds)
+    SYSTEMS[case][system][2][0](address, size, seconds)
 
 
-def measure(case: str, system: int, directory: Path, seconds: float) -> float:
+def measure(case: str, system: int, size: int, directory: Path, seconds: float) -> float:
     """One run; returns messages per second."""
     address = str(directory / f"s{time.monotonic_ns()}")
     spawn = multiprocessing.get_context("spawn")
-    sender = spawn.Process(target=send, args=(case, system, address, seconds))
-    rate = SYSTEMS[case][system][2][1](address, SIZES[case], sender.start)
+    sender = spawn.Process(target=send, args=(case, system, size, address, seconds))
+    rate = SYSTEMS[case][system][2][1](address, size, sender.start)
     sender.join(30)
     if sender.exitcode != 0 or rate.count == 0:
         sender.kill()
@@ -464,34 +472,37 @@ def measure(case: str, system: int, directory: Path, seconds: float) -> float:
     return rate.per_second()
 
 
-def rows(cases: list[str], runs: int, seconds: float, directory: Path) -> list[dict[str, Any]]:
-    """Measure all systems of each case in turns."""
+def rows(
+    case: str, size: int, runs: int, first: int, seconds: float, directory: Path
+) -> list[dict[str, Any]]:
+    """Measure all systems of a case in turns; each run begins with another one."""
     table = []
-    for case in cases:
-        systems = [
-            at
-            for at, (_, module, _) in enumerate(SYSTEMS[case])
-            if importlib.util.find_spec(module) is not None
-        ]
-        rates: dict[int, list[float]] = {at: [] for at in systems}
-        for _ in range(runs):
-            for at in systems:
-                rates[at].append(measure(case, at, directory, seconds))
-        carinas = statistics.median(rates[0])
-        for at in systems:
-            median = statistics.median(rates[at])
-            table.append(
-                {
-                    "case": case,
-                    "system": SYSTEMS[case][at][0],
-                    "runs": runs,
-                    "messages_per_s": median,
-                    "min": min(rates[at]),
-                    "max": max(rates[at]),
-                    "bytes_per_s": median * SIZES[case],
-                    "carina_is_times": carinas / median,
-                }
-            )
+    systems = [
+        at
+        for at, (_, module, _) in enumerate(SYSTEMS[case])
+        if importlib.util.find_spec(module) is not None
+    ]
+    rates: dict[int, list[float]] = {at: [] for at in systems}
+    for run in range(first, first + runs):
+        start = run % len(systems)
+        for at in systems[start:] + systems[:start]:
+            rates[at].append(measure(case, at, size, directory, seconds))
+    carinas = statistics.median(rates[0])
+    for at in systems:
+        median = statistics.median(rates[at])
+        table.append(
+            {
+                "case": case,
+                "size": size,
+                "system": SYSTEMS[case][at][0],
+                "runs": runs,
+                "messages_per_s": median,
+                "min": min(rates[at]),
+                "max": max(rates[at]),
+                "bytes_per_s": median * size,
+                "carina_is_times": carinas / median,
+            }
+        )
     return table
 
 
@@ -512,6 +523,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="runs of each system (default: 5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a run (default: 2)")
     parser.add_argument("--case", action="append", choices=sorted(SIZES), help="default: all")
+    parser.add_argument("--size", action="append", type=int, help="bytes (default: by case)")
+    parser.add_argument("--first", type=int, default=0, help="system of the first run (default: 0)")
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     options = parser.parse_args()
     program = os.environ.get("CARINA_PROGRAM") or shutil.which("carina")
@@ -522,7 +535,12 @@ def main() -> None:
     node = subprocess.Popen([program, "node"], stderr=subprocess.DEVNULL)
     try:
         wait_for(node)
-        table = rows(options.case or list(SIZES), options.runs, options.seconds, directory)
+        table = [
+            row
+            for case in options.case or list(SIZES)
+            for size in options.size or SIZES[case]
+            for row in rows(case, size, options.runs, options.first, options.seconds, directory)
+        ]
     finally:
         node.terminate()
         node.wait()
@@ -530,10 +548,13 @@ def main() -> None:
     if options.json:
         print(json.dumps(table))
         return
-    print(f"{'case':9} {'system':18} {'median/s':>12} {'min':>12} {'max':>12} {'GB/s':>7} carina x")
+    print(
+        f"{'case':8} {'bytes':>8} {'system':18} {'median/s':>12} {'min':>12} {'max':>12}"
+        f" {'GB/s':>7} carina x"
+    )
     for row in table:
         print(
-            f"{row['case']:9} {row['system']:18} {row['messages_per_s']:12,.0f}"
+            f"{row['case']:8} {row['size']:8} {row['system']:18} {row['messages_per_s']:12,.0f}"
             f" {row['min']:12,.0f} {row['max']:12,.0f} {row['bytes_per_s'] / 1e9:7.2f}"
             f" {row['carina_is_times']:8.2f}"
         )

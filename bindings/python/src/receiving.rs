@@ -88,7 +88,8 @@ impl Receiving {
         })
     }
 
-    /// Messages that have arrived, at most `max`; `None` when none has arrived.
+    /// Messages that have arrived, at most `max`; `None` when none has arrived. Ends early behind
+    /// [`LIST_BYTES`]: while long messages are copied, others arrive.
     pub(crate) fn list<'py>(
         &self,
         py: Python<'py>,
@@ -100,13 +101,17 @@ impl Receiving {
         };
         let fill = || -> PyResult<Bound<'py, PyList>> {
             let list = PyList::empty(py);
-            list.append(first?)?;
-            while list.len() < max && receiver.has_sdu() {
+            let first = first?;
+            let mut bytes = first.as_bytes().len();
+            list.append(first)?;
+            while list.len() < max && bytes < LIST_BYTES && receiver.has_sdu() {
                 // An error does not lose the messages before it: the next call raises it again.
                 let Ok(Some(next)) = self.bytes(py, receiver) else {
                     break;
                 };
-                list.append(next?)?;
+                let next = next?;
+                bytes += next.as_bytes().len();
+                list.append(next)?;
             }
             Ok(list)
         };
@@ -129,15 +134,17 @@ impl Receiving {
             let mut held = self.half.hold(py)?;
             let receiver: &mut FlowReceiver = &mut held;
             let to = buffer.as_mut_slice();
-            let now = receiver.try_recv(to);
-            if let Some(length) = now.map_err(|error| raised(py, &error))? {
-                return Ok(length);
-            }
-            let left = deadline.slice();
-            let received = py.detach(|| {
-                let left = left.saturating_duration_since(std::time::Instant::now());
-                receiver.recv_timeout(to, left)
-            });
+            // A message in several fragments is copied while they arrive, also without a wait:
+            // `try_recv` would gather them in memory first.
+            let received = if receiver.has_sdu() {
+                receiver.try_recv(to)
+            } else {
+                let left = deadline.slice();
+                py.detach(|| {
+                    let left = left.saturating_duration_since(std::time::Instant::now());
+                    receiver.recv_timeout(to, left)
+                })
+            };
             if let Some(length) = received.map_err(|error| raised(py, &error))? {
                 return Ok(length);
             }
@@ -149,3 +156,7 @@ impl Receiving {
         }
     }
 }
+
+/// Bytes of messages behind which a list of messages ends, so that a sender without pause neither
+/// fills the memory nor delays the call.
+const LIST_BYTES: usize = 1 << 20;

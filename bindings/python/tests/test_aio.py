@@ -159,6 +159,44 @@ def test_wait_for_a_message_loses_none(node: RunningNode) -> None:
     run(main())
 
 
+def test_messages_in_place_keep_their_order_beside_copies(node: RunningNode) -> None:
+    """Waits for views that are cancelled lose no message, and calls of both kinds take turns."""
+
+    async def main() -> None:
+        caller, called = await pair()
+        messages = [b"%d," % number * (number % 90 * 40 + 1) for number in range(1500)]
+
+        async def send() -> None:
+            for at in range(0, len(messages), 50):
+                await caller.send_many(messages[at : at + 50])
+                await asyncio.sleep(0.001)
+            await caller.aclose()
+
+        sender = asyncio.create_task(send())
+        received: list[bytes] = []
+        while True:
+            task = asyncio.create_task(called.recv_view())
+            if len(received) % 3 == 0:
+                await asyncio.sleep(0)
+                task.cancel()
+            try:
+                with await task as view:
+                    received.append(bytes(view))
+            except asyncio.CancelledError:
+                received += await called.recv_many(2)
+            except carina.FlowClosedError:
+                break
+            if len(received) == len(messages):
+                break
+        assert received == messages
+        with pytest.raises(carina.FlowClosedError):
+            await called.recv_view()
+        await sender
+        called.close()
+
+    run(main())
+
+
 def test_close_ends_a_wait(node: RunningNode) -> None:
     async def main() -> None:
         caller, called = await pair()

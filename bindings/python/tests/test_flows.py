@@ -55,6 +55,33 @@ def test_many_messages_keep_order_and_boundaries(pair: tuple[carina.Flow, carina
     assert received == messages
 
 
+def test_lists_of_long_messages_are_short(node: RunningNode) -> None:
+    half = bytes(1 << 19)
+    with carina.register("long") as listener, ThreadPoolExecutor() as pool:
+        called = pool.submit(listener.accept, 10)
+        with carina.allocate("long", ring_bytes=8 << 20) as caller:
+            caller.send_many([half] * 5)
+            with called.result() as receiver:
+                # A list ends with the message that completes 1 MiB.
+                lengths = [len(receiver.recv_many(timeout=10)) for _ in range(3)]
+                assert lengths == [2, 2, 1]
+
+
+def test_message_in_fragments_is_received_into_a_buffer(
+    pair: tuple[carina.Flow, carina.Flow],
+) -> None:
+    caller, called = pair
+    message = bytes(range(256)) * 4096
+    assert len(message) > caller.piece_max
+    thread = threading.Thread(target=caller.send_many, args=([message, b"next"],))
+    thread.start()
+    buffer = bytearray(len(message))
+    assert called.recv_into(buffer, timeout=10) == len(message)
+    assert buffer == message
+    assert called.recv_into(buffer, timeout=10) == 4
+    thread.join()
+
+
 def test_iteration_ends_when_the_peer_closes(pair: tuple[carina.Flow, carina.Flow]) -> None:
     caller, called = pair
     caller.send_many([b"a", b"b"])

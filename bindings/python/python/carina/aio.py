@@ -40,6 +40,8 @@ __all__ = [
 
 #: Messages that are taken from the ring at once.
 _BATCH = 1024
+#: Bytes of messages at hand above which the ring keeps the others.
+_BYTES = 4 << 20
 #: Time after which a sender looks whether the flow has ended, where no descriptor reports it.
 _LOOK_SECONDS = 0.25
 
@@ -53,6 +55,8 @@ class Flow:
         self._messages: deque[bytes] = deque()
         self._error: CarinaError | None = None
         self._receivers: deque[asyncio.Future[None]] = deque()
+        # Receivers that wait for a message in place.
+        self._viewers = 0
         self._senders: deque[asyncio.Future[None]] = deque()
         self._data_fd = flow.fileno()
         self._space_fd = flow.space_fileno()
@@ -87,6 +91,25 @@ class Flow:
             self._messages.clear()
             return messages
         return [self._messages.popleft() for _ in range(max)]
+
+    async def recv_view(self) -> memoryview:
+        """Wait for one message and return it without a copy, as :meth:`carina.Flow.recv_view` does.
+
+        Release the view soon: space returns to the sender in the order of the ring. A message that
+        was taken from the ring for another receiver is a view of its copy.
+        """
+        while not self._messages:
+            self._raise_error()
+            view = self._look_in_place()
+            if view is not None:
+                return view
+            if self._error is None:
+                self._viewers += 1
+                try:
+                    await self._wait(self._receivers)
+                finally:
+                    self._viewers -= 1
+        return memoryview(self._messages.popleft())
 
     async def send(self, message: Buffer) -> None:
         """Send one message; wait for space."""
@@ -154,10 +177,7 @@ class Flow:
     async def _filled(self) -> None:
         """Wait until a message is at hand; raise the error with which the flow ended."""
         while not self._messages:
-            if self._error is not None:
-                raise type(self._error)(
-                    self._error.message, self._error.code, self._error.final
-                )
+            self._raise_error()
             if self._armed:
                 await self._wait(self._receivers)
                 continue
@@ -168,28 +188,60 @@ class Flow:
             elif self._error is None:
                 await self._wait(self._receivers)
 
+    def _raise_error(self) -> None:
+        """Raise the error with which the flow ended, if it has."""
+        if self._error is not None:
+            raise type(self._error)(self._error.message, self._error.code, self._error.final)
+
+    def _end(self, error: CarinaError) -> None:
+        """Note the error with which the flow ended."""
+        self._error = error
+        self._watch_data(False)
+        for waiter in (*self._receivers, *self._senders):
+            _wake(waiter)
+
+    def _look_in_place(self) -> memoryview | None:
+        """Take one message from the ring in place; watch the flow when it has none."""
+        try:
+            view = self._flow.try_recv_view()
+        except CarinaError as error:
+            self._end(error)
+            return None
+        self._armed = view is None
+        if self._armed:
+            self._watch_data(True)
+        return view
+
     def _take(self) -> None:
         """Take messages from the ring; watch the flow when it has none."""
         try:
             messages = self._flow.try_recv_many(_BATCH)
         except CarinaError as error:
-            self._error = error
-            self._watch_data(False)
-            for waiter in (*self._receivers, *self._senders):
-                _wake(waiter)
+            self._end(error)
             return
         self._messages.extend(messages)
         self._armed = not messages
         if self._armed:
             self._watch_data(True)
 
+    def _is_full(self) -> bool:
+        """Whether enough messages are at hand; the last one stands for the length of all."""
+        count = len(self._messages)
+        return count >= _BATCH or (count > 0 and count * len(self._messages[-1]) >= _BYTES)
+
     def _on_data(self) -> None:
-        if len(self._messages) >= _BATCH:
+        if self._is_full():
             # The ring keeps the others, and the remote application waits.
             self._watch_data(False)
             return
+        if self._viewers > 0 and not self._messages:
+            # The receiver takes the message itself, and watches again when the ring is empty.
+            self._watch_data(False)
+            for waiter in tuple(self._receivers):
+                _wake(waiter)
+            return
         self._take()
-        if not self._armed and len(self._messages) < _BATCH and self._error is None:
+        if not self._armed and not self._is_full() and self._error is None:
             # Until the ring is armed again, the descriptor stays readable.
             self._take()
         for waiter, _ in zip(tuple(self._receivers), self._messages):
