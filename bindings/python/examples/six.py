@@ -12,9 +12,12 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 NODES = [f"r{number}" for number in range(1, 7)]
+KIND: dict[str, object] = (
+    {"kind": "vm", "memory": 256} if "--vms" in sys.argv else {"kind": "namespace"}
+)
 DOCUMENT = {
     "vnet": {"name": "sixpy"},
-    "defaults": {"kind": "vm" if "--vms" in sys.argv else "namespace"},
+    "defaults": KIND,
     "node": {name: {} for name in NODES},
     "link": [
         {"ends": [NODES[at - 1], NODES[at]], "rate": "100Mbps", "as": "dif"} for at in range(6)

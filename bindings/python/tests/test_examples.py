@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,17 +37,34 @@ def test_echo_client_talks_to_echo_server(node: RunningNode) -> None:
     assert line_of(server) == "client.example closed its flow"
 
 
-@needs_namespaces
-def test_six_nodes_are_measured_and_plotted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def six(directory: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
+    """Run the example of six nodes, and check what it prints and plots."""
     pytest.importorskip("matplotlib")
-    monkeypatch.setenv("CARINA_RUN", str(tmp_path / "run"))
-    picture = tmp_path / "six.svg"
+    monkeypatch.setenv("CARINA_RUN", str(directory / "run"))
+    picture = directory / "six.svg"
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "six.py", picture], capture_output=True, text=True
+        [sys.executable, EXAMPLES / "six.py", *options, picture], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "sixpy: ready after" in done.stdout
     assert all(f"{hops} hops" in done.stdout for hops in (1, 2, 3))
     assert "<svg" in picture.read_text()
+
+
+@needs_namespaces
+def test_six_nodes_are_measured_and_plotted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    six(tmp_path, monkeypatch)
+
+
+@needs_namespaces
+@pytest.mark.skipif(
+    shutil.which("qemu-system-x86_64") is None,
+    reason="QEMU is not installed; the Debian package is qemu-system-x86",
+)
+@pytest.mark.timeout(900)
+def test_six_virtual_machines_are_measured_and_plotted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    six(tmp_path, monkeypatch, "--vms")
