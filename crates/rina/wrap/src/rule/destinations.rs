@@ -4,7 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::{Host, Ports, RuleError, has_prefix, host_and_ports, parse_host, parse_ports};
+use super::text::{host_and_ports, parse_host, parse_ports, show_place};
+use super::{Host, Ports, RuleError, has_prefix};
 
 /// Hosts and ports to which connections are allowed: `*`, `www.example.com:80`, `*.example.com`,
 /// `10.9.0.0/16:80-89`.
@@ -77,7 +78,7 @@ impl FromStr for Destinations {
 
 impl fmt::Display for Destinations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        super::show_place(f, &self.host, self.ports)
+        show_place(f, &self.host, self.ports)
     }
 }
 
