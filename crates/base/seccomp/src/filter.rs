@@ -5,7 +5,10 @@
 //! | `connect`, `bind`, `listen`, `accept`, `accept4` | always |
 //! | `getsockname`, `getpeername` | always |
 //! | `setsockopt`, `getsockopt` | a flow answers the option differently from an `AF_UNIX` socket |
-//! | `sendto`, `sendmsg` | `MSG_FASTOPEN` is set |
+//! | `sendto` | the call names an address, or `MSG_FASTOPEN` is set |
+//! | `recvfrom` | the call asks for an address |
+//! | `recvmsg`, `sendmmsg`, `recvmmsg` | always: addresses are in memory |
+//! | `sendmsg` | always, but for the one by which [`spawn`](crate::spawn) passes the listener |
 //! | `io_uring_setup`, x32, other architectures | never: the call fails with `ENOSYS` |
 //! | all others | never |
 //!
@@ -35,8 +38,18 @@ pub enum Call {
     SetOption,
     /// `getsockopt(2)`: asks for an option of a socket.
     Option,
-    /// `sendto(2)` and `sendmsg(2)` with `MSG_FASTOPEN`: connects and sends at once.
-    FastOpen,
+    /// `sendto(2)` with an address, or with `MSG_FASTOPEN`.
+    SendTo,
+    /// `sendmsg(2)`: sends data, perhaps to an address.
+    SendMessage,
+    /// `sendmmsg(2)`: sends several messages.
+    SendMessages,
+    /// `recvfrom(2)` that asks for the sender's address.
+    ReceiveFrom,
+    /// `recvmsg(2)`: receives data, perhaps with the sender's address.
+    ReceiveMessage,
+    /// `recvmmsg(2)`: receives several messages.
+    ReceiveMessages,
 }
 
 impl Call {
@@ -51,7 +64,7 @@ impl Call {
 }
 
 /// The stopped calls, each with its number on this processor.
-const CALLS: [(c_long, Call); 11] = [
+const CALLS: [(c_long, Call); 15] = [
     (libc::SYS_connect, Call::Connect),
     (libc::SYS_bind, Call::Bind),
     (libc::SYS_listen, Call::Listen),
@@ -61,8 +74,12 @@ const CALLS: [(c_long, Call); 11] = [
     (libc::SYS_getpeername, Call::PeerAddress),
     (libc::SYS_setsockopt, Call::SetOption),
     (libc::SYS_getsockopt, Call::Option),
-    (libc::SYS_sendto, Call::FastOpen),
-    (libc::SYS_sendmsg, Call::FastOpen),
+    (libc::SYS_sendto, Call::SendTo),
+    (libc::SYS_sendmsg, Call::SendMessage),
+    (libc::SYS_sendmmsg, Call::SendMessages),
+    (libc::SYS_recvfrom, Call::ReceiveFrom),
+    (libc::SYS_recvmsg, Call::ReceiveMessage),
+    (libc::SYS_recvmmsg, Call::ReceiveMessages),
 ];
 
 /// Levels of socket options whose options are all stopped, because an `AF_UNIX` socket has none of
@@ -101,8 +118,9 @@ impl Filter {
             let target = match call {
                 Call::SetOption => Target::SetOption,
                 Call::Option => Target::Option,
-                Call::FastOpen if number == libc::SYS_sendto => Target::SendTo,
-                Call::FastOpen => Target::SendMessage,
+                Call::SendTo => Target::SendTo,
+                Call::SendMessage => Target::SendMessage,
+                Call::ReceiveFrom => Target::ReceiveFrom,
                 _ => Target::Notify,
             };
             program.if_equal_go(number as u32, target);
@@ -121,12 +139,20 @@ impl Filter {
             }
             program.stop(RETURN_ALLOW);
         }
-        for (target, flags) in [(Target::SendTo, 3), (Target::SendMessage, 2)] {
-            program.place(target);
-            program.load(argument_at(flags));
-            program.if_any_bit_go(libc::MSG_FASTOPEN as u32, Target::Notify);
-            program.stop(RETURN_ALLOW);
+        program.place(Target::SendMessage);
+        program.load(argument_at(2));
+        program.if_any_bit_go(PASSES, Target::Allow);
+        program.stop(libc::SECCOMP_RET_USER_NOTIF);
+        program.place(Target::SendTo);
+        program.load(argument_at(3));
+        program.if_any_bit_go(libc::MSG_FASTOPEN as u32, Target::Notify);
+        program.place(Target::ReceiveFrom);
+        for half in [0, 4] {
+            // Both calls have the pointer to the address at the same place.
+            program.load(argument_at(4) + half);
+            program.unless_equal_go(0, Target::Notify);
         }
+        program.stop(RETURN_ALLOW);
         program.place(Target::Allow);
         program.stop(RETURN_ALLOW);
         program.place(Target::Notify);
@@ -144,6 +170,7 @@ enum Target {
     Option,
     SendTo,
     SendMessage,
+    ReceiveFrom,
     Allow,
     Notify,
     NoSuchCall,
@@ -238,6 +265,10 @@ const X32_FIRST: u32 = 0x4000_0000;
 
 const RETURN_ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 
+/// A flag of `sendmsg` that lets the call pass. Only receivers use it, and the kernel ignores it in
+/// a sender. A program that sets it reaches the kernel's socket, as any program can that tries.
+pub(crate) const PASSES: u32 = libc::MSG_ERRQUEUE as u32;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,7 +310,7 @@ mod tests {
     #[test]
     fn calls_that_name_addresses_stop_and_others_pass() {
         for (number, call) in CALLS {
-            let always = ![Call::SetOption, Call::Option, Call::FastOpen].contains(&call);
+            let always = ![Call::SetOption, Call::Option].contains(&call);
             let expected = if always { NOTIFY } else { ALLOW };
             assert_eq!(of_call(number, [99; 6]), expected, "{call:?}");
         }
@@ -317,18 +348,23 @@ mod tests {
     }
 
     #[test]
-    fn only_fast_open_stops_a_send() {
+    fn sendmsg_stops_unless_it_passes_the_listener() {
+        let flags = |flags: u32| of_call(libc::SYS_sendmsg, [3, 1, u64::from(flags), 0, 0, 0]);
+        assert_eq!(flags(PASSES | libc::MSG_NOSIGNAL as u32), ALLOW);
+        assert_eq!(flags(!PASSES), NOTIFY);
+    }
+
+    #[test]
+    fn data_without_an_address_passes() {
         let flag = libc::MSG_FASTOPEN as u64;
-        assert_eq!(
-            of_call(libc::SYS_sendto, [3, 1, 2, flag | 1, 5, 16]),
-            NOTIFY
-        );
-        assert_eq!(
-            of_call(libc::SYS_sendto, [3, flag, flag, 1, flag, 16]),
-            ALLOW
-        );
-        assert_eq!(of_call(libc::SYS_sendmsg, [3, 1, flag, 0, 0, 0]), NOTIFY);
-        assert_eq!(of_call(libc::SYS_sendmsg, [3, flag, 0, flag, 0, 0]), ALLOW);
+        let (send, receive) = (libc::SYS_sendto, libc::SYS_recvfrom);
+        assert_eq!(of_call(send, [3, 1, 2, flag | 1, 0, 16]), NOTIFY);
+        assert_eq!(of_call(send, [3, flag, flag, 1, 0, 16]), ALLOW);
+        assert_eq!(of_call(receive, [3, flag, flag, flag, 0, 16]), ALLOW);
+        for pointer in [1, 1 << 32, u64::MAX] {
+            assert_eq!(of_call(send, [3, 1, 2, 0, pointer, 16]), NOTIFY);
+            assert_eq!(of_call(receive, [3, 1, 2, 0, pointer, 16]), NOTIFY);
+        }
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! Starts a command under a filter.
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::{fmt, io};
 
-use carina_sys::{recv_with_fds, send_with_fds, socketpair_seqpacket};
+use carina_sys::{recv_with_fds, socketpair_seqpacket};
 use libc::{c_int, c_ulong, sock_fprog};
 use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::filter::Filter;
+use crate::filter::{Filter, PASSES};
 use crate::listener::{Listener, Response, Room, outcome};
 use crate::signals::unblock;
 
@@ -61,7 +64,7 @@ pub fn spawn(mut command: Command, filter: Filter) -> Result<(Child, Listener), 
     let prepare = move || {
         unblock();
         let listener = install(&filter)?;
-        send_with_fds(&theirs, b"l", &[listener.as_fd()])
+        Ok(pass(theirs.as_fd(), listener.as_fd())?)
     };
     // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing and
     // takes no lock unless a call fails.
@@ -79,6 +82,20 @@ pub fn spawn(mut command: Command, filter: Filter) -> Result<(Child, Listener), 
         }
         (Err(error), None) => Err(StartError::Filter(error)),
     }
+}
+
+/// Sends the listener to the supervisor. The filter holds already, and nothing receives its
+/// notifications yet: the flag [`PASSES`] is what lets this call through.
+fn pass(socket: BorrowedFd<'_>, listener: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let listener = [listener];
+    if !control.push(SendAncillaryMessage::ScmRights(&listener)) {
+        return Err(Errno::NOBUFS);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::from_bits_retain(PASSES);
+    sendmsg(socket, &[IoSlice::new(b"l")], &mut control, flags)?;
+    Ok(())
 }
 
 fn check_kernel() -> Result<(), StartError> {

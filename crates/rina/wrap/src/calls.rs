@@ -80,6 +80,11 @@ impl Wrap {
         Wrap { settings }
     }
 
+    /// The settings with which this `Wrap` was made.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Path of `carina`, which supervises static programs that a dynamic program starts.
     pub fn carina(&self) -> Option<&Path> {
         self.settings.carina.as_deref()
@@ -209,7 +214,7 @@ impl Wrap {
     pub fn binds(&self, socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
         let decision = self.decide(Direction::Listen, address);
         Mark::of(socket).is_none()
-            && is_tcp(socket)
+            && (is_tcp(socket) || is_udp(socket))
             && matches!(decision, Ok(Decision::Flow { .. } | Decision::Refuse))
     }
 

@@ -12,6 +12,8 @@
 //! | a flow or a registration, or a TCP socket that becomes one | it carries out the call |
 //! | an address for a TCP socket that stays in the kernel | it calls on its copy of the socket |
 //! | `connect` of a UDP socket | it connects its copy, or a flow takes the place |
+//! | `bind` of a UDP socket | it binds its copy, or a relay takes the place |
+//! | a datagram on a flow or to a relay | it moves the datagram between the two memories |
 //! | a UDP socket to a name server, if a rule has names | its `resolver` takes the place |
 //! | anything else | it lets the kernel carry out the call, and reads no memory of the program |
 //!
@@ -24,7 +26,9 @@
 //! calls of the programs wait.
 
 mod caller;
+mod datagrams;
 mod handle;
+mod message;
 mod resolver;
 mod run;
 mod waiting;
@@ -139,7 +143,7 @@ impl Supervisor {
 
     fn watch(&self) {
         self.waiting.watch(
-            |parked| self.accept_parked(parked),
+            |parked| self.retry(parked),
             |id| self.listener.is_valid(id),
             |parked| {
                 let id = parked.notification.id;

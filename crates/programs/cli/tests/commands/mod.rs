@@ -44,5 +44,6 @@ mod wrap_datagrams;
 mod wrap_many;
 mod wrap_mistakes;
 mod wrap_static;
+mod wrap_static_udp;
 mod wrap_suites;
 mod wrap_udp;

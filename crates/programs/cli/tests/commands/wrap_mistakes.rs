@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::node::{CARINA, Node, both_in_one};
+use super::wrap::{has_python, serve};
 
 /// One wrong use: options and program, the exit code, and a part of the error.
 type Row = (&'static [&'static str], i32, &'static str);
@@ -217,3 +218,61 @@ attempt(to('127.0.0.9')); attempt(lambda: listen(82))
     ];
     assert_eq!(printed.lines().collect::<Vec<_>>(), wanted, "{errors}");
 }
+
+/// A program whose own filter forbids `AF_UNIX` sockets, which the library needs.
+#[test]
+fn program_with_its_own_filter_gets_its_error_or_a_supervisor() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let directory = node.directory.path();
+    std::fs::write(directory.join("filter.c"), FILTERED).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-o", "filter", "filter.c"]).current_dir(directory);
+    if !cc.status().is_ok_and(|status| status.success()) {
+        return println!("SKIP: there is no compiler of C here");
+    }
+    let program = "
+import socket
+s = socket.socket(); s.bind(('0.0.0.0', 9)); s.listen(); print('listening', flush=True)
+s.accept()[0].close()
+";
+    let _server = serve(&node, &["--as", "srv"], program);
+    for (kind, code) in [("preload", 1), ("seccomp", 0)] {
+        let rule = "10.9.1.1:9 -> dif as srv:9";
+        let words = ["--kind", kind, "--rule", rule, "./filter"];
+        let (ended, printed) = attempt(&node, &words);
+        assert_eq!(ended, Some(code), "{kind}: {printed}");
+    }
+}
+
+/// Ends with the number of the error of `connect`: 1 is `EPERM`.
+const FILTERED: &str = r#"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+int main(void) {
+    struct sock_filter code[] = {
+        {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr)},
+        {BPF_JMP | BPF_JEQ | BPF_K, 0, 3, SYS_socket},
+        {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, args[0])},
+        {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, AF_UNIX},
+        {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EPERM},
+        {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW},
+    };
+    struct sock_fprog filter = {6, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 20;
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) return 21;
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
+    to.sin_addr.s_addr = inet_addr("10.9.1.1");
+    return connect(s, (void *)&to, sizeof to) ? errno : 0;
+}
+"#;

@@ -4,14 +4,20 @@ use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use carina_seccomp::{Listener, Notification};
 use rustix::io::Errno;
 
-use crate::calls::Descriptors;
+use crate::calls::{Descriptors, Wrap};
 use crate::mark::Mark;
+use crate::relay;
 use crate::settings::Settings;
 use crate::socket_address;
+
+/// A place in the program's memory: address and length in bytes.
+pub(super) type Part = (u64, usize);
 
 /// A thread of a program that waits in a call.
 pub(super) struct Caller<'a> {
@@ -56,11 +62,50 @@ impl<'a> Caller<'a> {
     /// Reads `N` bytes at address `at` of the program's memory.
     pub(super) fn read<const N: usize>(&self, at: u64) -> Result<[u8; N], Errno> {
         let mut bytes = [0; N];
-        let memory = self.memory()?;
-        memory
-            .read_exact_at(&mut bytes, at)
-            .map_err(|_| Errno::FAULT)?;
+        self.read_into(&mut bytes, at)?;
         Ok(bytes)
+    }
+
+    /// Fills `bytes` from address `at` of the program's memory.
+    pub(super) fn read_into(&self, bytes: &mut [u8], at: u64) -> Result<(), Errno> {
+        let memory = self.memory()?;
+        memory.read_exact_at(bytes, at).map_err(|_| Errno::FAULT)
+    }
+
+    /// Appends parts of the program's memory to `bytes`. The caller has checked their lengths.
+    pub(super) fn read_parts(&self, parts: &[Part], bytes: &mut Vec<u8>) -> Result<(), Errno> {
+        let memory = self.memory()?;
+        for (at, length) in parts.iter().filter(|(_, length)| *length > 0) {
+            let from = bytes.len();
+            bytes.resize(from + length, 0);
+            let read = memory.read_exact_at(&mut bytes[from..], *at);
+            read.map_err(|_| Errno::FAULT)?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes at address `at` of the program's memory.
+    pub(super) fn write(&self, bytes: &[u8], at: u64) -> Result<(), Errno> {
+        let memory = self.memory()?;
+        memory.write_all_at(bytes, at).map_err(|_| Errno::FAULT)
+    }
+
+    /// Writes `data` into parts of the program's memory, as much as fits. Returns how many bytes
+    /// all parts have together.
+    pub(super) fn write_parts(&self, parts: &[Part], data: &[u8]) -> Result<usize, Errno> {
+        let memory = self.memory()?;
+        let mut rest = data;
+        for (at, length) in parts {
+            let (now, later) = rest.split_at(rest.len().min(*length));
+            memory.write_all_at(now, *at).map_err(|_| Errno::FAULT)?;
+            rest = later;
+        }
+        Ok(parts.iter().map(|(_, length)| length).sum())
+    }
+
+    /// Returns the socket that this call has put in the place of the program's socket.
+    pub(super) fn put(&self) -> Option<OwnedFd> {
+        self.put.borrow().as_ref()?.try_clone().ok()
     }
 
     /// Reads a socket address from the program's memory, as bytes.
@@ -139,10 +184,21 @@ impl Descriptors for Caller<'_> {
         Ok(())
     }
 
-    /// The supervisor lets the kernel carry out calls with data, so that no program could use a
-    /// relayed socket.
-    fn relay(&self, _end: OwnedFd, _settings: &Settings) -> Result<(), Errno> {
-        Err(Errno::OPNOTSUPP)
+    /// Starts the relay in a thread of the supervisor, which runs as long as any of its programs.
+    fn relay(&self, end: OwnedFd, settings: &Settings) -> Result<(), Errno> {
+        let relays = RELAYS.fetch_add(1, Ordering::SeqCst);
+        let wrap = Wrap::new(settings.clone());
+        let serve = move || {
+            // The program gets the relay's error from its first message.
+            let _ = relay::serve(end, wrap);
+            RELAYS.fetch_sub(1, Ordering::SeqCst);
+        };
+        let builder = thread::Builder::new().stack_size(STACK_BYTES);
+        if relays < RELAYS_MAX && builder.spawn(serve).is_ok() {
+            return Ok(());
+        }
+        RELAYS.fetch_sub(1, Ordering::SeqCst);
+        Err(Errno::NOBUFS)
     }
 }
 
@@ -181,3 +237,12 @@ impl Rights {
 
 /// `CAP_NET_BIND_SERVICE` (capabilities(7)), as a bit.
 const CAP_NET_BIND_SERVICE: u64 = 1 << 10;
+
+/// Number of relays that run in this process.
+static RELAYS: AtomicUsize = AtomicUsize::new(0);
+
+/// Largest number of relays in one supervisor.
+const RELAYS_MAX: usize = 1024;
+
+/// Stack size of a relay's thread in bytes; its buffers are on the heap.
+const STACK_BYTES: usize = 256 << 10;

@@ -62,7 +62,7 @@ impl Supervisor {
         let mark = Mark::of(socket.as_fd());
         let arguments = call.arguments;
         match (kind, mark) {
-            (SystemCall::FastOpen, None) if is_tcp(socket.as_fd()) => Err(Errno::OPNOTSUPP),
+            (_, None) if is_fast_open(call) && is_tcp(socket.as_fd()) => Err(Errno::OPNOTSUPP),
             (SystemCall::Connect | SystemCall::Bind, Some(mark)) if mark.has(Mark::UNTOLD) => {
                 mark.without(Mark::UNTOLD).set(socket.as_fd())?;
                 if mark.has(Mark::PENDING) {
@@ -73,18 +73,13 @@ impl Supervisor {
             (SystemCall::Connect, _) => self.connect(caller, call, socket.as_fd(), mark),
             (SystemCall::Bind, _) => self.bind(caller, call, socket.as_fd(), mark),
             (SystemCall::Listen, _) => self.listen(caller, call, socket.as_fd(), mark),
-            (_, None) | (SystemCall::FastOpen, _) => Ok(Answer::Pass),
-            (SystemCall::Accept | SystemCall::Accept4, _) => {
-                let bits = if kind == SystemCall::Accept4 {
-                    arguments[3] as i32
-                } else {
-                    0
-                };
-                let flags = AcceptFlags {
-                    nonblock: bits & libc::SOCK_NONBLOCK != 0,
-                    cloexec: bits & libc::SOCK_CLOEXEC != 0,
-                };
-                self.accept(caller, call, socket, flags)
+            (_, None) => Ok(Answer::Pass),
+            (SystemCall::Accept | SystemCall::Accept4, _) => self.accept(caller, call, socket),
+            (kind, Some(mark)) if moves_data(kind) => {
+                if !mark.has(Mark::DATAGRAMS) {
+                    return Ok(Answer::Pass);
+                }
+                self.datagram(caller, call, kind, socket)
             }
             (SystemCall::LocalAddress, Some(mark)) => {
                 let address = local_address(socket.as_fd(), mark).ok_or(Errno::INVAL)?;
@@ -105,6 +100,28 @@ impl Supervisor {
                 let of = [arguments[1], arguments[2], arguments[4]].map(|number| number as i32);
                 options::set(socket.as_fd(), mark, of, || caller.read(arguments[3]))?;
                 Ok(DONE)
+            }
+            (_, Some(_)) => Ok(Answer::Pass),
+        }
+    }
+
+    /// Sends or receives a datagram on a flow or to a relay.
+    fn datagram(
+        &self,
+        caller: &Caller<'_>,
+        call: &Notification,
+        kind: SystemCall,
+        socket: OwnedFd,
+    ) -> Result<Answer, Errno> {
+        if sends(kind) {
+            let sent = self.send_datagram(caller, call, kind, socket.as_fd())?;
+            return Ok(Answer::Result(Ok(sent)));
+        }
+        match self.receive_datagram(caller, call, kind, socket.as_fd())? {
+            Some(received) => Ok(Answer::Result(Ok(received))),
+            None => {
+                self.waiting.park(*call, socket)?;
+                Ok(Answer::Given)
             }
         }
     }
@@ -182,11 +199,13 @@ impl Supervisor {
         if mark.is_some() {
             return Err(Errno::INVAL);
         }
-        if !is_tcp(socket) {
+        let rights = caller.rights()?;
+        // A relay sends datagrams that are no flows in the supervisor's network.
+        let may_be_relayed = is_udp(socket) && rights.network == self.own.network;
+        if !is_tcp(socket) && !may_be_relayed {
             return Ok(Answer::Pass);
         }
         let bytes = caller.read_address(call.arguments[1], call.arguments[2])?;
-        let rights = caller.rights()?;
         if let Some(at) = socket_address::decoded(&bytes) {
             if self.wrap.binds(socket, at) {
                 self.check_identity(&rights, call)?;
@@ -230,9 +249,8 @@ impl Supervisor {
         caller: &Caller<'_>,
         call: &Notification,
         socket: OwnedFd,
-        flags: AcceptFlags,
     ) -> Result<Answer, Errno> {
-        let answer = self.accept_now(caller, call, socket.as_fd(), flags);
+        let answer = self.accept_now(caller, call, socket.as_fd());
         let blocks = || {
             let flags = rustix::fs::fcntl_getfl(&socket);
             flags.is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
@@ -240,16 +258,23 @@ impl Supervisor {
         if !matches!(answer, Err(Errno::AGAIN)) || !blocks() {
             return answer;
         }
-        self.waiting.park(*call, socket, flags)?;
+        self.waiting.park(*call, socket)?;
         Ok(Answer::Given)
     }
 
-    /// Tries again to carry out an `accept` that waits. Returns it if it must wait longer.
-    pub(super) fn accept_parked(&self, parked: Parked) -> Option<Parked> {
+    /// Tries again to carry out a call that waits. Returns it if it must wait longer.
+    pub(super) fn retry(&self, parked: Parked) -> Option<Parked> {
         let call = &parked.notification;
         let caller = Caller::new(&self.listener, call);
         let socket = parked.socket.as_fd();
-        match self.accept_now(&caller, call, socket, parked.flags) {
+        let kind = call.call.filter(|kind| moves_data(*kind));
+        let answer = match kind.map(|kind| self.receive_datagram(&caller, call, kind, socket)) {
+            Some(Ok(None)) => return Some(parked),
+            Some(Ok(Some(received))) => Ok(Answer::Result(Ok(received))),
+            Some(Err(error)) => Err(error),
+            None => self.accept_now(&caller, call, socket),
+        };
+        match answer {
             Err(Errno::AGAIN | Errno::INTR) => return Some(parked),
             Err(error) => caller.answer(Err(error)),
             Ok(Answer::Result(result)) => caller.answer(result),
@@ -263,8 +288,8 @@ impl Supervisor {
         caller: &Caller<'_>,
         call: &Notification,
         socket: BorrowedFd<'_>,
-        flags: AcceptFlags,
     ) -> Result<Answer, Errno> {
+        let flags = accept_flags(call);
         let accepted = match self.waiting.kept(socket) {
             Some(kept) => {
                 set_flags(kept.socket.as_fd(), flags)?;
@@ -300,7 +325,7 @@ impl Supervisor {
     /// Fails with `EACCES` if the caller has another identity than the supervisor. The node checks
     /// access rules against the supervisor, so the supervisor must not request flows for another
     /// user.
-    fn check_identity(&self, rights: &Rights, call: &Notification) -> Result<(), Errno> {
+    pub(super) fn check_identity(&self, rights: &Rights, call: &Notification) -> Result<(), Errno> {
         if rights.identity == self.own.identity {
             return Ok(());
         }
@@ -315,6 +340,38 @@ impl Supervisor {
         self.warn_once(Warning::OtherNetwork, call.thread);
         Err(Errno::ACCESS)
     }
+}
+
+/// Returns the flags of a call of `accept4`; `accept` has none.
+fn accept_flags(call: &Notification) -> AcceptFlags {
+    let bits = match call.call {
+        Some(SystemCall::Accept4) => call.arguments[3] as i32,
+        _ => 0,
+    };
+    AcceptFlags {
+        nonblock: bits & libc::SOCK_NONBLOCK != 0,
+        cloexec: bits & libc::SOCK_CLOEXEC != 0,
+    }
+}
+
+fn sends(kind: SystemCall) -> bool {
+    use SystemCall::{SendMessage, SendMessages, SendTo};
+    matches!(kind, SendTo | SendMessage | SendMessages)
+}
+
+fn moves_data(kind: SystemCall) -> bool {
+    use SystemCall::{ReceiveFrom, ReceiveMessage, ReceiveMessages};
+    sends(kind) || matches!(kind, ReceiveFrom | ReceiveMessage | ReceiveMessages)
+}
+
+/// Whether the call sends with `MSG_FASTOPEN`.
+fn is_fast_open(call: &Notification) -> bool {
+    let flags = match call.call {
+        Some(SystemCall::SendTo | SystemCall::SendMessages) => call.arguments[3],
+        Some(SystemCall::SendMessage) => call.arguments[2],
+        _ => 0,
+    };
+    flags & libc::MSG_FASTOPEN as u64 != 0
 }
 
 /// Returns the address of the remote end of a flow, or `ENOTCONN`.

@@ -2,7 +2,7 @@
 //!
 //! | what waits | where | time limit |
 //! |---|---|---|
-//! | `accept` on a blocking socket | in a list, without a thread | `SO_RCVTIMEO` |
+//! | `accept`, `recvfrom` on a blocking socket | in a list, without a thread | `SO_RCVTIMEO` |
 //! | `connect`, `bind` | in a thread of the supervisor | the limits of the kernel and the node |
 //! | a flow whose `accept` a signal interrupted | in a list | 5 s |
 //!
@@ -23,13 +23,12 @@ use rustix::net::sockopt::{Timeout, socket_timeout};
 use rustix::process::Pid;
 use rustix::thread::gettid;
 
-use crate::calls::{AcceptFlags, Accepted};
+use crate::calls::Accepted;
 
-/// A call of `accept` that waits for a flow, without a thread.
+/// A call that waits for a flow or a datagram, without a thread.
 pub(super) struct Parked {
     pub notification: Notification,
     pub socket: OwnedFd,
-    pub flags: AcceptFlags,
     deadline: Option<Instant>,
 }
 
@@ -56,16 +55,11 @@ impl Waiting {
         })
     }
 
-    /// Keeps a call of `accept` until a flow arrives.
+    /// Keeps a call until its socket is readable.
     ///
     /// # Errors
     /// `ENOBUFS`: the largest number of calls waits already.
-    pub(super) fn park(
-        &self,
-        notification: Notification,
-        socket: OwnedFd,
-        flags: AcceptFlags,
-    ) -> Result<(), Errno> {
+    pub(super) fn park(&self, notification: Notification, socket: OwnedFd) -> Result<(), Errno> {
         let limit = socket_timeout(&socket, Timeout::Recv).ok().flatten();
         let mut parked = lock(&self.parked);
         if parked.len() >= PARKED_MAX {
@@ -74,7 +68,6 @@ impl Waiting {
         parked.push(Parked {
             notification,
             socket,
-            flags,
             deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
         });
         drop(parked);
@@ -117,12 +110,12 @@ impl Waiting {
         Some(untaken.remove(at).2)
     }
 
-    /// Watches waiting calls until [`Waiting::end`]. `accept` tries a waiting `accept` again and
-    /// returns it if it must wait longer; `is_valid` says whether a program still waits for a call;
+    /// Watches waiting calls until [`Waiting::end`]. `retry` tries a waiting call again and returns
+    /// it if it must wait longer; `is_valid` says whether a program still waits for a call;
     /// `expired` answers a call whose time limit has passed.
     pub(super) fn watch(
         &self,
-        accept: impl Fn(Parked) -> Option<Parked>,
+        retry: impl Fn(Parked) -> Option<Parked>,
         is_valid: impl Fn(u64) -> bool,
         expired: impl Fn(&Parked),
     ) {
@@ -135,7 +128,7 @@ impl Waiting {
             let mut still = Vec::with_capacity(waiting.len());
             for parked in waiting.drain(..) {
                 if is_readable.next() == Some(true) {
-                    still.extend(accept(parked));
+                    still.extend(retry(parked));
                 } else {
                     still.push(parked);
                 }
@@ -200,7 +193,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How often the watching thread checks whether programs still wait.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Largest number of `accept` calls that wait at a time; each needs a descriptor of the supervisor.
+/// Largest number of such calls that wait at a time; each needs a descriptor of the supervisor.
 const PARKED_MAX: usize = 4096;
 
 /// Largest number of flows that are kept because programs did not get them.
