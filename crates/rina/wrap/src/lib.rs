@@ -13,6 +13,7 @@
 //! - [`socket_address`] and [`options`] convert the arguments of these calls between Rust types and
 //!   the form that they have in the memory of a program.
 //! - [`relay`] gives a datagram socket many peers, each with a flow of its own.
+//! - [`drops`] counts the datagrams that relays have dropped.
 //! - [`supervisor`] carries out the calls of programs that load no library, such as static ones.
 //! - [`settings`] encodes the settings that `carina wrap` passes on in the environment.
 //! - [`zones`] says which host names are names of registered applications, for [`dns`].
@@ -23,6 +24,7 @@ pub mod addresses;
 pub mod calls;
 pub mod datagram_header;
 pub mod dns;
+pub mod drops;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod hosts_file;
@@ -33,6 +35,7 @@ mod node;
 pub mod options;
 pub mod program;
 pub mod relay;
+mod relay_connect;
 mod relay_start;
 pub mod rule;
 pub mod settings;

@@ -17,8 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recvmsg, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, shutdown, socket_with,
 };
 
 use crate::label::Label;
@@ -252,6 +252,22 @@ pub(crate) fn listen(registration: BorrowedFd<'_>) -> Result<(), Errno> {
         std::thread::sleep(UNREAD_PAUSE);
     }
     Ok(())
+}
+
+/// Withdraws a registered name, and waits until the node has done so: the same program may register
+/// the name again at once.
+pub(crate) fn unregister(registration: &OwnedFd) {
+    let limit = Instant::now() + NODE_LIMIT;
+    if shutdown(registration, Shutdown::Write).is_err() {
+        return;
+    }
+    // The node closes its end after it has withdrawn the name.
+    while wait_readable(registration.as_fd(), limit) != Ok(false) {
+        match receive(registration.as_fd(), RecvFlags::DONTWAIT) {
+            Ok(Some(_)) | Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(None) | Err(_) => return,
+        }
+    }
 }
 
 /// Receives the next flow of a registration. Without `flags` the call waits unless the descriptor

@@ -11,7 +11,8 @@
 
 mod peers;
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -19,11 +20,15 @@ use std::time::{Duration, Instant};
 use carina_api::ipc::{Mode, Reply, Request};
 use carina_sys::{Epoll, Interest, recv_with_fds, send_with_fds};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvfrom, sendmsg, sendto};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvfrom, recvmsg, sendmsg, sendto,
+};
 
 use crate::addresses::in_family;
 use crate::calls::Wrap;
 use crate::datagram_header;
+use crate::drops::{DropReason, Drops};
 use crate::node;
 use crate::relay::peers::Peers;
 use crate::relay_start::{Start, Started};
@@ -54,6 +59,7 @@ struct Relay<'a> {
     /// The socket for addresses that no rule makes flows; made when it is needed first.
     udp: Option<UdpSocket>,
     peers: Peers,
+    drops: Drops,
 }
 
 impl<'a> Relay<'a> {
@@ -83,6 +89,7 @@ impl<'a> Relay<'a> {
         let mut relay = Relay {
             program,
             peers: Peers::new(start.local, LAST_FIXED),
+            drops: Drops::beside(&wrap.settings().names),
             wrap,
             start,
             epoll,
@@ -104,7 +111,8 @@ impl<'a> Relay<'a> {
     fn run(mut self, buffer: &mut [u8]) -> io::Result<()> {
         let mut ready = Vec::new();
         loop {
-            let limit = self.peers.deadline().map(|deadline| {
+            let deadlines = [self.peers.deadline(), self.drops.deadline()];
+            let limit = deadlines.into_iter().flatten().min().map(|deadline| {
                 let left = deadline.saturating_duration_since(Instant::now());
                 left.as_nanos() as u64
             });
@@ -120,10 +128,12 @@ impl<'a> Relay<'a> {
                     }
                     peer => {
                         self.settle(peer);
-                        let deliver = |address, datagram: &[u8]| {
-                            to_program(self.program, address, datagram);
+                        let deliver = |address, datagram: &[u8], drops: &mut Drops| {
+                            to_program(self.program, address, datagram, drops);
                         };
-                        self.peers.handle(&self.epoll, peer, buffer, now, deliver);
+                        let drops = &mut self.drops;
+                        self.peers
+                            .handle(&self.epoll, peer, buffer, now, drops, deliver);
                         true
                     }
                 };
@@ -132,6 +142,7 @@ impl<'a> Relay<'a> {
                 }
             }
             self.peers.remove_idle(now);
+            self.drops.write_if_due(now);
         }
     }
 
@@ -149,8 +160,9 @@ impl<'a> Relay<'a> {
             self.epoll.wait(&mut ready, Some(left.as_nanos() as u64))?;
             for event in &ready {
                 let now = Instant::now();
+                let drops = &mut self.drops;
                 self.peers
-                    .handle(&self.epoll, event.token, buffer, now, |_, _| {});
+                    .handle(&self.epoll, event.token, buffer, now, drops, |_, _, _| {});
             }
         }
         Ok(())
@@ -159,11 +171,16 @@ impl<'a> Relay<'a> {
     /// Forwards datagrams of the program. False when the program has closed its socket.
     fn read_program(&mut self, buffer: &mut [u8], now: Instant) -> bool {
         for _ in 0..BURST {
-            match recv(self.program, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => return false,
-                Ok((_, bytes)) => {
-                    if let Some((to, datagram)) = datagram_header::decode(&buffer[..bytes]) {
+            match from_program(self.program, buffer) {
+                Ok((0, _)) => return false,
+                Ok((bytes, answer)) => {
+                    let message = &buffer[..bytes];
+                    if let Some((to, datagram)) = datagram_header::decode(message) {
                         self.send(to, datagram, now);
+                    } else if let Some(peer) = datagram_header::decode_connect(message)
+                        && let Some(answer) = answer
+                    {
+                        self.hand_over(peer, &answer);
                     }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => return true,
@@ -173,9 +190,31 @@ impl<'a> Relay<'a> {
         true
     }
 
+    /// Passes the flow of a peer to the program, which connects its socket to this peer, and
+    /// withdraws the name, which another socket of the program may then get. Without such a flow
+    /// the answer has no descriptor.
+    fn hand_over(&mut self, peer: SocketAddr, answer: &OwnedFd) {
+        let flow = self.peers.take(&self.epoll, peer);
+        if flow.is_some()
+            && let Some(registration) = self.registration.take()
+        {
+            let _ = self.epoll.del(&registration);
+            node::unregister(&registration);
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let flows: Vec<_> = flow.iter().map(AsFd::as_fd).collect();
+        if !flows.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&flows));
+        }
+        // The program made the socket for the answer: it must not be able to stop this thread.
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let _ = sendmsg(answer, &[IoSlice::new(b"f")], &mut control, flags);
+    }
+
     /// Sends one datagram to a peer. Like a network of datagrams, drops what cannot be sent.
     fn send(&mut self, to: SocketAddr, datagram: &[u8], now: Instant) {
-        if self.peers.send(to, datagram, now) {
+        if self.peers.send(to, datagram, now, &mut self.drops) {
             return;
         }
         let decision = self.wrap.decide(Direction::Connect, to);
@@ -184,18 +223,23 @@ impl<'a> Relay<'a> {
                 let Ok(local) = self.wrap.name_of_address(self.start.local) else {
                     return;
                 };
+                if !self.peers.have_room() {
+                    return self.drops.add(DropReason::TooManyPeers, 1);
+                }
                 let request = node::DatagramRequest { local, name, dif };
-                let node = self.wrap.node();
+                let allocation = node::DatagramAllocation::start(self.wrap.node(), request);
+                let drops = &mut self.drops;
                 self.peers
-                    .request(&self.epoll, node, to, request, datagram, now);
+                    .request(&self.epoll, to, allocation, datagram, now, drops);
             }
             Ok(Decision::Kernel) => {
-                if let Ok(udp) = self.udp_for(to) {
+                let sent = self.udp_for(to).is_ok_and(|udp| {
                     let to = to_family_of(udp, to);
-                    let _ = sendto(udp, datagram, SendFlags::DONTWAIT, &to);
-                }
+                    sendto(udp, datagram, SendFlags::DONTWAIT, &to).is_ok()
+                });
+                self.drops.add(DropReason::Kernel, usize::from(!sent));
             }
-            Ok(Decision::Refuse) | Err(_) => {}
+            Ok(Decision::Refuse) | Err(_) => self.drops.add(DropReason::RefusedByRule, 1),
         }
     }
 
@@ -262,7 +306,7 @@ impl<'a> Relay<'a> {
             match recvfrom(udp, &mut *buffer, RecvFlags::DONTWAIT) {
                 Ok((_, bytes, from)) => {
                     if let Some(from) = from.and_then(|from| SocketAddr::try_from(from).ok()) {
-                        to_program(self.program, from, &buffer[..bytes]);
+                        to_program(self.program, from, &buffer[..bytes], &mut self.drops);
                     }
                 }
                 // A peer has refused an earlier datagram.
@@ -297,13 +341,34 @@ fn to_family_of(udp: &UdpSocket, to: SocketAddr) -> SocketAddr {
     in_family(to, udp.local_addr().is_ok_and(|local| local.is_ipv6()))
 }
 
+/// Receives one message of the program, with the descriptor that it may carry. Returns 0 bytes when
+/// the program has closed its socket.
+fn from_program(
+    program: BorrowedFd<'_>,
+    buffer: &mut [u8],
+) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut parts = [IoSliceMut::new(buffer)];
+    let received = recvmsg(program, &mut parts, &mut control, flags)?;
+    let mut descriptor = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut rights) = message {
+            descriptor = rights.next();
+        }
+    }
+    Ok((received.bytes, descriptor))
+}
+
 /// Gives the program a datagram. If the program's socket has no room, the datagram is lost, as on a
 /// UDP socket.
-fn to_program(program: BorrowedFd<'_>, from: SocketAddr, datagram: &[u8]) {
+fn to_program(program: BorrowedFd<'_>, from: SocketAddr, datagram: &[u8], drops: &mut Drops) {
     let header = datagram_header::encode(from);
     let parts = [IoSlice::new(&header), IoSlice::new(datagram)];
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let _ = sendmsg(program, &parts, &mut SendAncillaryBuffer::default(), flags);
+    let sent = sendmsg(program, &parts, &mut SendAncillaryBuffer::default(), flags);
+    drops.add(DropReason::ProgramFull, usize::from(sent.is_err()));
 }
 
 /// Tokens in the epoll set; peers have greater ones.

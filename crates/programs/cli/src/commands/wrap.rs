@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use carina_api::DifName;
+use carina_text::table::Table;
 use carina_wrap::calls::Wrap;
+use carina_wrap::drops;
 use carina_wrap::name_table::is_host;
 use carina_wrap::program::{Linkage, ProgramError, find, linkage};
 use carina_wrap::relay;
@@ -20,6 +22,7 @@ use carina_wrap::supervisor::{self, StartError};
 use crate::Shared;
 use crate::commands::rules;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
+use crate::report::{print_json, print_line};
 
 /// Run a program whose TCP connections become flows, without changing the program
 ///
@@ -67,9 +70,13 @@ pub(crate) struct WrapArgs {
     /// the socket, and the settings are in the environment
     #[arg(long, hide = true)]
     relay: bool,
+    /// Print how many datagrams were dropped of sockets with several peers, for each reason, by
+    /// this user's programs with this node; no program is run
+    #[arg(long, conflicts_with_all = ["relay", "program"])]
+    drops: bool,
     /// Program to run, with its arguments
     #[arg(
-        required_unless_present = "relay",
+        required_unless_present_any = ["relay", "drops"],
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]
@@ -104,6 +111,9 @@ pub(crate) fn run(shared: &Shared, args: WrapArgs) -> Outcome {
     }
     if args.inherited {
         return run_inherited(&args);
+    }
+    if args.drops {
+        return print_drops(shared);
     }
     let name = args.program[0].to_string_lossy();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -162,6 +172,19 @@ fn run_relay() -> Outcome {
     // A socket has as many flows as peers.
     let _ = carina_sys::raise_nofile_limit();
     relay::serve(end, wrap).attempt("relaying datagrams")
+}
+
+fn print_drops(shared: &Shared) -> Outcome {
+    let names = rules::name_table(shared)?;
+    let counts = drops::read(names.path()).attempt("reading the counts of dropped datagrams")?;
+    if shared.json {
+        return print_json(&counts);
+    }
+    let mut table = Table::new(["REASON", "DATAGRAMS"]);
+    for (reason, count) in counts {
+        table.row([reason, count.to_string()]);
+    }
+    print_line(table)
 }
 
 fn inherited_settings() -> Result<Settings, Failure> {

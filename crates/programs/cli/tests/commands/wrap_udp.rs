@@ -144,3 +144,71 @@ except ChildProcessError: print('no child')
         Message too long\nno child\n";
     assert_eq!(run(&node, &[], client), wanted);
 }
+
+/// As iperf3 does: a server connects its bound socket to a peer, and binds another one.
+#[test]
+fn bound_socket_connects_to_a_peer_and_its_port_is_free() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let server = "
+def bound():
+    s = udp(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(('0.0.0.0', 7)); return s
+first = bound(); print('listening', flush=True)
+text, peer = first.recvfrom(99)
+first.connect(peer); second = bound()
+assert first.getpeername() == peer and first.getsockname()[1] == 7
+assert first.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_DGRAM
+first.send(b'connected ' + text)
+text, other = second.recvfrom(99); assert other != peer
+second.sendto(b'second ' + text, other)
+for _ in range(20): first.send(b'again ' + first.recv(99))
+third = udp(); third.bind(('0.0.0.0', 8))
+# An address that is no peer: a flow to its name, which is not registered.
+try: third.connect(peer)
+except OSError: first.send(b'refused')
+while True: select.select([], [], [])
+";
+    let client = "
+to = TO
+a, b = udp(), udp(); a.connect(to); a.send(b'a'); assert a.recv(99) == b'connected a'
+b.sendto(b'b', to); assert b.recvfrom(99) == (b'second b', to)
+for n in range(20): a.send(b'%d' % n); assert a.recv(99) == b'again %d' % n
+assert a.recv(99) == b'refused'
+";
+    for kind in ["preload", "seccomp"] {
+        let options = ["--as", "srv", "--kind", kind];
+        let _server = serve_wrapped(&node, &options, &with_functions(server));
+        run(&node, &[], &client.replace("TO", "at('srv', 7)"));
+    }
+}
+
+/// What a relay drops is counted, and printed by a command.
+#[test]
+fn dropped_datagrams_are_counted_under_their_reasons() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let _server = serve(&node, "echo", ECHO);
+    let client = "
+s = udp(); s.bind(('0.0.0.0', 9))
+s.sendto(b'text', at('echo', 7)); assert s.recvfrom(99)[1] == at('echo', 7)
+s.sendto(b'', at('echo', 7))
+for _ in range(3): s.sendto(b'lost', at('missing', 7))
+s.sendto(b'text', at('echo', 7)); s.recvfrom(99)
+";
+    run(&node, &["--as", "client"], client);
+    let start = Instant::now();
+    loop {
+        let counts = node.done(&["wrap", "--drops"]);
+        if (&counts["empty"], &counts["flow_refused"]) == (&1.into(), &3.into()) {
+            assert_eq!(counts["too_many_peers"], 0, "{counts}");
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{counts}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}

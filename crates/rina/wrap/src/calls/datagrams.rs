@@ -25,6 +25,7 @@ use crate::datagram_header;
 use crate::label::Label;
 use crate::mark::Mark;
 use crate::node::{DatagramAllocation, DatagramRequest, datagram_name};
+use crate::relay_connect::flow_of_peer;
 use crate::relay_start::{Start, prepare, wait_until_started};
 use crate::rule::{Decision, Direction};
 use crate::sockets::{Descriptors, is_udp, take_over};
@@ -43,7 +44,8 @@ pub enum SendTo {
 
 impl Wrap {
     /// `connect` on a UDP socket, or on one that is a flow already (`mark`): if a rule makes the
-    /// address a name, allocates a flow to the name and puts it in the place of the socket.
+    /// address a name, allocates a flow to the name and puts it in the place of the socket. A
+    /// relayed socket gets the flow that it has to this peer.
     pub(super) fn connect_datagrams(
         &self,
         process: &impl Descriptors,
@@ -51,6 +53,16 @@ impl Wrap {
         mark: Option<Mark>,
         address: SocketAddr,
     ) -> Result<Call<()>, Errno> {
+        if let Some(mark) = mark.filter(|mark| mark.has(Mark::RELAYED))
+            && let Some(flow) = flow_of_peer(socket, canonical(address))?
+        {
+            let this = local_address(socket, mark).ok_or(Errno::INVAL)?;
+            let other = Some(address);
+            // A flow that the relay has requested has a label already.
+            let _ = bind_label(flow.as_fd(), Label { this, other });
+            take_over(process, socket, flow, mark.without(Mark::RELAYED))?;
+            return Ok(Call::Done(()));
+        }
         let (name, dif) = match self.decide(Direction::Connect, address)? {
             Decision::Kernel if mark.is_none() => return Ok(Call::Kernel),
             // The program's socket of the kernel is closed.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carina_sys::{Epoll, Interest};
@@ -12,8 +11,9 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::addresses::ephemeral_port;
+use crate::drops::{DropReason, Drops};
 use crate::label::Label;
-use crate::node::{DatagramAllocation, DatagramRequest};
+use crate::node::DatagramAllocation;
 use crate::sockets::events_now;
 use crate::unix_name::bind_label;
 
@@ -127,7 +127,13 @@ impl Peers {
 
     /// Sends a datagram to a peer, or keeps it until the peer's flow exists. False if there is no
     /// such peer.
-    pub(super) fn send(&mut self, to: SocketAddr, datagram: &[u8], now: Instant) -> bool {
+    pub(super) fn send(
+        &mut self,
+        to: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+        drops: &mut Drops,
+    ) -> bool {
         let Some(token) = self.tokens.get(&to).copied() else {
             return false;
         };
@@ -139,9 +145,9 @@ impl Peers {
             State::Requested(_, waiting) if waiting.len() < WAITING_MAX => {
                 waiting.push_back(datagram.to_vec());
             }
-            State::Requested(..) => {}
+            State::Requested(..) => drops.add(DropReason::FlowPending, 1),
             State::Open(flow) => {
-                if !send_one(flow, datagram) {
+                if !send_one(flow, datagram, drops) {
                     // The flow has ended: the next request decides whether there is another.
                     self.remove(token);
                     return false;
@@ -151,31 +157,30 @@ impl Peers {
                 self.remove(token);
                 return false;
             }
-            State::Refused(_) => {}
+            State::Refused(_) => drops.add(DropReason::FlowRefused, 1),
         }
         true
     }
 
-    /// Requests a flow to a new peer; `datagram` is sent when the flow exists.
+    /// Adds a peer whose flow was requested; `datagram` is sent when the flow exists.
     pub(super) fn request(
         &mut self,
         epoll: &Epoll,
-        node: &Path,
         to: SocketAddr,
-        request: DatagramRequest,
+        started: Result<DatagramAllocation, Errno>,
         datagram: &[u8],
         now: Instant,
+        drops: &mut Drops,
     ) {
-        if !self.have_room() {
-            return;
-        }
         let token = self.last_token + 1;
-        let started = DatagramAllocation::start(node, request);
         let state = match started {
             Ok(allocation) if epoll.add(&allocation, token, Interest::Read).is_ok() => {
                 State::Requested(allocation, VecDeque::from([datagram.to_vec()]))
             }
-            _ => State::Refused(now + REFUSED_FOR),
+            _ => {
+                drops.add(DropReason::FlowRefused, 1);
+                State::Refused(now + REFUSED_FOR)
+            }
         };
         self.insert(to, state, now);
     }
@@ -188,7 +193,8 @@ impl Peers {
         token: u64,
         buffer: &mut [u8],
         now: Instant,
-        deliver: impl FnMut(SocketAddr, &[u8]),
+        drops: &mut Drops,
+        mut deliver: impl FnMut(SocketAddr, &[u8], &mut Drops),
     ) {
         let Some(peer) = self.peers.get_mut(&token) else {
             return;
@@ -202,17 +208,25 @@ impl Peers {
                 Ok(Some(flow)) => {
                     // A peer on this host reads the address from the label.
                     let _ = bind_label(flow.as_fd(), label(self.local, peer.address));
-                    let sent = waiting.iter().all(|datagram| send_one(&flow, datagram));
-                    if sent && epoll.add(&flow, token, Interest::Read).is_ok() {
+                    let unsent = waiting
+                        .iter()
+                        .skip_while(|datagram| send_one(&flow, datagram, drops));
+                    let unsent = unsent.count();
+                    drops.add(DropReason::FlowEnded, unsent);
+                    if unsent == 0 && epoll.add(&flow, token, Interest::Read).is_ok() {
                         peer.state = State::Open(flow);
                     } else {
                         self.remove(token);
                     }
                 }
-                Err(_) => peer.state = State::Refused(now + REFUSED_FOR),
+                Err(_) => {
+                    drops.add(DropReason::FlowRefused, waiting.len());
+                    peer.state = State::Refused(now + REFUSED_FOR);
+                }
             },
             State::Open(flow) => {
-                let read = read_some(flow, buffer, peer.address, deliver);
+                let deliver = |datagram: &[u8]| deliver(peer.address, datagram, drops);
+                let read = read_some(flow, buffer, deliver);
                 if read.count > 0 {
                     peer.used_at = now;
                 }
@@ -221,6 +235,20 @@ impl Peers {
                 }
             }
             State::Refused(_) => {}
+        }
+    }
+
+    /// Takes the flow of a peer out of the set; `None` if the peer has no open flow.
+    pub(super) fn take(&mut self, epoll: &Epoll, address: SocketAddr) -> Option<OwnedFd> {
+        let token = *self.tokens.get(&address)?;
+        match &self.peers.get(&token)?.state {
+            State::Open(flow) => epoll.del(flow).ok()?,
+            State::Requested(..) | State::Refused(_) => return None,
+        }
+        self.tokens.remove(&address);
+        match self.peers.remove(&token)?.state {
+            State::Open(flow) => Some(flow),
+            State::Requested(..) | State::Refused(_) => None,
         }
     }
 
@@ -272,12 +300,7 @@ struct Read {
     is_over: bool,
 }
 
-fn read_some(
-    flow: &OwnedFd,
-    buffer: &mut [u8],
-    address: SocketAddr,
-    mut deliver: impl FnMut(SocketAddr, &[u8]),
-) -> Read {
+fn read_some(flow: &OwnedFd, buffer: &mut [u8], mut deliver: impl FnMut(&[u8])) -> Read {
     let mut count = 0;
     while count < BURST {
         match recv(flow, &mut *buffer, RecvFlags::DONTWAIT) {
@@ -290,7 +313,7 @@ fn read_some(
             }
             Ok((_, bytes)) => {
                 count += 1;
-                deliver(address, &buffer[..bytes]);
+                deliver(&buffer[..bytes]);
             }
             Err(Errno::INTR) => {}
             Err(error) => {
@@ -311,12 +334,19 @@ fn has_ended(flow: &OwnedFd) -> bool {
 
 /// Sends a datagram as an SDU; false if the flow has ended. A datagram for which there is no room
 /// is lost, and so is an empty one, which the reader of a flow would take for its end.
-fn send_one(flow: &OwnedFd, datagram: &[u8]) -> bool {
+fn send_one(flow: &OwnedFd, datagram: &[u8], drops: &mut Drops) -> bool {
     if datagram.is_empty() {
+        drops.add(DropReason::Empty, 1);
         return true;
     }
-    let sent = send(flow, datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-    !matches!(sent, Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN))
+    match send(flow, datagram, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        Ok(_) => true,
+        Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => false,
+        Err(_) => {
+            drops.add(DropReason::PeerFull, 1);
+            true
+        }
+    }
 }
 
 /// Largest number of peers of one socket.
