@@ -19,14 +19,12 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use carina_wrap::program::{find, is_same_file, needs_supervisor};
-use carina_wrap::settings::VARIABLE;
 use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
+use crate::exec_environment::{has_settings, with_settings};
+use crate::exec_words::{Words, strings};
 use crate::lookup::next;
 use crate::wrap;
-
-/// Words of a program, or its environment: pointers to strings, and a null pointer at the end.
-pub(crate) type Words = *const *const c_char;
 
 unsafe extern "C" {
     static environ: Words;
@@ -40,13 +38,15 @@ unsafe extern "C" {
 pub(crate) unsafe extern "C" fn execve(path: *const c_char, words: Words, env: Words) -> c_int {
     // SAFETY: the caller's promise about all three; the kernel checks the pointers it is given.
     unsafe {
-        let exec = |path: *const c_char, words: Words| {
-            libc::syscall(libc::SYS_execve, path, words, env) as c_int
-        };
-        match supervised(path, env) {
-            Some(carina) => with_words(path, words, |words| exec(carina.as_ptr(), words)),
-            None => exec(path, words),
-        }
+        with_settings(env, |env| {
+            let exec = |path: *const c_char, words: Words| {
+                libc::syscall(libc::SYS_execve, path, words, env) as c_int
+            };
+            match supervised(path, env) {
+                Some(carina) => with_words(path, words, |words| exec(carina.as_ptr(), words)),
+                None => exec(path, words),
+            }
+        })
     }
 }
 
@@ -79,15 +79,17 @@ pub(crate) unsafe extern "C" fn execvpe(file: *const c_char, words: Words, env: 
     type Function = unsafe extern "C" fn(*const c_char, Words, Words) -> c_int;
     // SAFETY: the caller's promise about all three; the C library's function has this type.
     unsafe {
-        if let Some(path) = found(file)
-            && supervised(path.as_ptr(), env).is_some()
-        {
-            return execve(path.as_ptr(), words, env);
-        }
-        match next::<Function>(c"execvpe") {
-            Some(next) => next(file, words, env),
-            None => crate::result(Err(rustix::io::Errno::NOSYS)),
-        }
+        with_settings(env, |env| {
+            if let Some(path) = found(file)
+                && supervised(path.as_ptr(), env).is_some()
+            {
+                return execve(path.as_ptr(), words, env);
+            }
+            match next::<Function>(c"execvpe") {
+                Some(next) => next(file, words, env),
+                None => crate::result(Err(rustix::io::Errno::NOSYS)),
+            }
+        })
     }
 }
 
@@ -109,12 +111,12 @@ pub(crate) unsafe extern "C" fn posix_spawn(
         let Some(next) = next::<Spawn>(c"posix_spawn") else {
             return libc::ENOSYS;
         };
-        match supervised(path, env) {
+        with_settings(env, |env| match supervised(path, env) {
             Some(carina) => with_words(path, words, |words| {
                 next(pid, carina.as_ptr(), actions, attributes, words, env)
             }),
             None => next(pid, path, actions, attributes, words, env),
-        }
+        })
     }
 }
 
@@ -133,15 +135,17 @@ pub(crate) unsafe extern "C" fn posix_spawnp(
 ) -> c_int {
     // SAFETY: as of `posix_spawn`.
     unsafe {
-        if let Some(path) = found(file)
-            && supervised(path.as_ptr(), env).is_some()
-        {
-            return posix_spawn(pid, path.as_ptr(), actions, attributes, words, env);
-        }
-        match next::<Spawn>(c"posix_spawnp") {
-            Some(next) => next(pid, file, actions, attributes, words, env),
-            None => libc::ENOSYS,
-        }
+        with_settings(env, |env| {
+            if let Some(path) = found(file)
+                && supervised(path.as_ptr(), env).is_some()
+            {
+                return posix_spawn(pid, path.as_ptr(), actions, attributes, words, env);
+            }
+            match next::<Spawn>(c"posix_spawnp") {
+                Some(next) => next(pid, file, actions, attributes, words, env),
+                None => libc::ENOSYS,
+            }
+        })
     }
 }
 
@@ -190,33 +194,6 @@ unsafe fn supervised(path: *const c_char, env: Words) -> Option<&'static CStr> {
 pub(crate) unsafe fn is_supervised(path: *const c_char, env: Words) -> bool {
     // SAFETY: the caller's promise.
     unsafe { supervised(path, env) }.is_some()
-}
-
-/// Whether an environment has the settings of `carina wrap`.
-///
-/// # Safety
-/// It is null or an environment.
-unsafe fn has_settings(env: Words) -> bool {
-    // SAFETY: the caller's promise: each entry up to the null pointer is a string.
-    unsafe { strings(env) }.any(|entry| {
-        let value = entry.to_bytes().strip_prefix(VARIABLE.as_bytes());
-        value.is_some_and(|value| value.starts_with(b"="))
-    })
-}
-
-/// The strings of a list.
-///
-/// # Safety
-/// It is null or a list of strings that ends with a null pointer, and outlives the iterator.
-unsafe fn strings<'a>(list: Words) -> impl Iterator<Item = &'a CStr> {
-    let at = move |place: usize| {
-        // SAFETY: the caller's promise, and no entry behind the null pointer is read.
-        unsafe {
-            let entry = *list.add(place);
-            (!entry.is_null()).then(|| CStr::from_ptr(entry))
-        }
-    };
-    (0..).map_while(move |place| if list.is_null() { None } else { at(place) })
 }
 
 /// Calls `act` with the words of the command that supervises a program.

@@ -8,7 +8,8 @@ use carina_wrap::program::is_same_file;
 use libc::{c_char, c_int};
 use rustix::io::Errno;
 
-use crate::exec::{Words, execve, is_supervised};
+use crate::exec::{execve, is_supervised};
+use crate::exec_words::Words;
 use crate::process::borrowed;
 use crate::result;
 

@@ -72,7 +72,8 @@ mod x86_64 {
 
 use libc::{c_char, c_int};
 
-use crate::exec::{Words, execv, execve, execvp};
+use crate::exec::{execv, execve, execvp};
+use crate::exec_words::Words;
 
 /// # Safety
 /// As of `execv(3)`.

@@ -18,6 +18,7 @@
 //! bit  8       DATAGRAMS  the flow is unreliable, and one message is one datagram
 //! bit  9       RELAYED  with DATAGRAMS: the other end is a relay; each datagram has a header
 //! bit  10      DISCARDED  bytes were discarded that came after the remote end had closed the flow
+//! bit  11      ACCEPTING  with LISTENER: the program has called `listen`
 //! ```
 
 use std::os::fd::BorrowedFd;
@@ -56,6 +57,8 @@ impl Mark {
     /// Bit: the program has sent bytes after the remote end had closed the flow, and they were
     /// discarded.
     pub const DISCARDED: Mark = Mark(1 << 10);
+    /// Bit, with `LISTENER`: the program has called `listen`.
+    pub const ACCEPTING: Mark = Mark(1 << 11);
     /// A mark without any bit.
     pub const NONE: Mark = Mark(0);
 

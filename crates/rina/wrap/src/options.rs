@@ -22,7 +22,7 @@ pub fn value(socket: BorrowedFd<'_>, mark: Mark, level: i32, name: i32) -> Resul
         (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
         (libc::SOL_SOCKET, libc::SO_DOMAIN) if mark.has(Mark::IPV6) => libc::AF_INET6,
         (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,
-        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => mark.has(Mark::LISTENER).into(),
+        (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => mark.has(Mark::ACCEPTING).into(),
         (libc::SOL_SOCKET, _) => take_error(socket, mark)?.map_or(0, Errno::raw_os_error),
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => SEGMENT_BYTES,
         (libc::IPPROTO_TCP, libc::TCP_INFO) => {

@@ -43,6 +43,7 @@ mod wrap;
 mod wrap_datagrams;
 mod wrap_many;
 mod wrap_mistakes;
+mod wrap_programs;
 mod wrap_static;
 mod wrap_static_udp;
 mod wrap_suites;

@@ -20,14 +20,14 @@ impl Drop for Wrapped {
     }
 }
 
-fn wrap(node: &Node, options: &[&str], program: &[&str]) -> Command {
+pub(super) fn wrap(node: &Node, options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(CARINA);
     command.arg("--run").arg(node.directory.path().join("run"));
     command.arg("wrap").args(options).args(program);
     command
 }
 
-fn run(node: &Node, options: &[&str], program: &[&str]) -> Output {
+pub(super) fn run(node: &Node, options: &[&str], program: &[&str]) -> Output {
     wrap(node, options, program).output().unwrap()
 }
 
@@ -63,7 +63,9 @@ const ECHO: &str = "
 import os, socket, sys
 server = socket.socket()
 server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-server.bind(('0.0.0.0', 7000)); server.listen(64)
+server.bind(('0.0.0.0', 7000))
+assert server.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 0
+server.listen(64)
 assert server.getsockname() == ('0.0.0.0', 7000)
 assert server.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
 print('listening', flush=True)

@@ -115,6 +115,9 @@ impl Wrap {
             }
         }
         node::listen(socket)?;
+        if let Some(mark) = Mark::of(socket) {
+            mark.with(Mark::ACCEPTING).set(socket)?;
+        }
         Ok(Call::Done(()))
     }
 
@@ -151,7 +154,7 @@ impl Wrap {
         let Some(mark) = Mark::of(socket) else {
             return Ok(Call::Kernel);
         };
-        if !mark.has(Mark::LISTENER) {
+        if !mark.has(Mark::LISTENER.with(Mark::ACCEPTING)) {
             return Err(Errno::INVAL);
         }
         let (flow, end) = node::accept(socket, receive)?;
