@@ -6,7 +6,9 @@
 mod capture;
 mod client;
 mod dif;
+mod events;
 mod medium;
+mod vm;
 
 use std::path::PathBuf;
 
@@ -19,7 +21,9 @@ pub use self::dif::{
     Catalogue, Dialect, DifCreate, DifExtend, DifRole, MemberInfo, MemberState, N1Info, N1State,
     ParamInfo, PolicyInForce, PolicyInfo, RibObject, RibWrite, UnknownDialect,
 };
+pub use self::events::{Event, EventKind, Events};
 pub use self::medium::{ArpDialect, FaultSpec, Framing, PeerAddress};
+pub use self::vm::{VmCreate, VmInfo, VmInternet, VmIp, VmpiKind};
 use crate::ipc::Mode;
 use crate::{AppName, DifName, ErrorBody, FlowSpec, IpcpId, LocalName, PortId};
 
@@ -306,207 +310,6 @@ pub struct DifInfo {
     pub ipcps: Vec<LocalName>,
     /// Application names known to be registered in the DIF, by this system or by a peer.
     pub names: Vec<AppName>,
-}
-
-/// The mechanism that carries the VMPI between a VM and its host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VmpiKind {
-    /// Memory that VM and host both map: QEMU's device `ivshmem-doorbell` (default).
-    #[default]
-    Ivshmem,
-    /// The virtqueues of QEMU's device `virtio-net-pci`, which the node in the VM drives.
-    Virtqueue,
-    /// Memory that the node in a domain of Xen grants to the domain of the host's node. The domain
-    /// has the name of the VM.
-    Xen,
-}
-
-/// Body of `POST /v1/vms`, and a table `[[vm]]` of the configuration: a VM port to create.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VmCreate {
-    /// Name of the VM, and of the `hv` IPCP that serves it.
-    pub name: LocalName,
-    /// Size of the memory region that VM and host share, in bytes: a power of two from 64 KiB to 1
-    /// GiB. Default: 16 MiB. With `vmpi = "xen"` 2 MiB, which cannot be changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub region_bytes: Option<u64>,
-    /// Name of the DIF between host and VM. Default: `hv.NAME`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dif: Option<DifName>,
-    /// The mechanism that carries the VMPI. Default: ivshmem.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vmpi: Option<VmpiKind>,
-    /// With `vmpi = "virtqueue"` and no VM: path of a socket on which this node listens for a node
-    /// in another process or container of this host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub socket: Option<PathBuf>,
-    /// What programs in the VM reach in the network of the host, through an HTTP proxy under the
-    /// name `internet.NAME`: rules such as `www.example.com:80` or `*`. Default: nothing, no proxy.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub internet: Vec<String>,
-    /// Addresses that the VM has without a network card, such as `10.9.1.2/24`: the node has an
-    /// interface for the VM, over which the VM reaches this host. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ip: Vec<String>,
-    /// Whether packets of the VM leave this host with an address of this host (NAT). Default: no.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub nat: bool,
-}
-
-/// The IP link between this host and a VM, in [`VmInfo`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VmIp {
-    /// Addresses of the VM, each with the length of its link's prefix, as the VM port's `ip` gives
-    /// them.
-    pub addresses: Vec<String>,
-    /// Addresses of this host on the link.
-    pub host: Vec<String>,
-    /// Name of the interface on this host.
-    pub tun: String,
-    /// Whether packets of the VM leave this host with an address of this host.
-    pub nat: bool,
-    /// Why the node could not make the interface at the last attempt; `None` while the interface
-    /// exists, and before the first attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-/// What the programs of a VM have reached in the network of the host, in [`VmInfo`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VmInternet {
-    /// Name of the proxy in the DIF of the VM.
-    pub name: AppName,
-    /// The hosts and ports that programs in the VM may reach, as the VM port's `internet` gives
-    /// them.
-    pub rules: Vec<String>,
-    /// Number of connections to servers that the proxy has made.
-    pub connected: u64,
-    /// Requests refused because their destination is outside the rules.
-    pub outside_rules: u64,
-    /// Requests refused because they are not valid for a proxy.
-    pub malformed: u64,
-    /// Requests refused because there were too many at a time.
-    pub over_limit: u64,
-    /// Requests whose server is unknown, refuses or does not answer.
-    pub unreachable: u64,
-}
-
-/// An entry of `GET /v1/vms`: one VM port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VmInfo {
-    /// Name of the VM and of its IPCP.
-    pub name: LocalName,
-    /// Name of the DIF between host and VM.
-    pub dif: DifName,
-    /// The mechanism that carries the VMPI between the VM and its host.
-    #[serde(default)]
-    pub vmpi: VmpiKind,
-    /// Size of the memory region that VM and host share, in bytes.
-    pub region_bytes: u64,
-    /// The socket on which QEMU listens, given as `-chardev socket,path=..,server=on,wait=on`. The
-    /// node connects to it, also after a restart of the node. Prefer it to `listen_socket`.
-    pub qemu_socket: PathBuf,
-    /// The socket on which the node listens. With ivshmem, a QEMU may connect to it; with
-    /// virtqueues, a node in another process or container of this host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listen_socket: Option<PathBuf>,
-    /// Process id of the QEMU that is attached to the VM port; `None` if none is.
-    #[serde(default)]
-    pub qemu_pid: Option<u32>,
-    /// Whether the link to the node in the VM is up.
-    pub state: LinkState,
-    /// What the programs of the VM have reached, if `internet` was set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub internet: Option<VmInternet>,
-    /// The IP link to the VM, if `ip` was set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip: Option<VmIp>,
-    /// Number of the VMPI device, unique on this system.
-    pub vmpi_id: u16,
-    /// Arguments to add to a QEMU command line, with which QEMU listens on `qemu_socket`.
-    pub qemu_args: Vec<String>,
-}
-
-/// Response of `GET /v1/events?since=N&wait_ms=M`: the events of the node's journal with numbers
-/// above `N`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Events {
-    /// The events with higher numbers than the request's `since`, oldest first.
-    pub events: Vec<Event>,
-    /// The value of `since` for the next request.
-    pub next: u64,
-    /// Number of events after `since` that the node has already discarded.
-    pub lost: u64,
-}
-
-/// One event in the node's journal, such as a flow that was allocated.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    /// Number of the event, counted from 1 since the node started.
-    pub seq: u64,
-    /// When the event happened: time since the start of the node, in milliseconds.
-    pub at_ms: u64,
-    /// What happened.
-    pub kind: EventKind,
-    /// Name of the IPCP, VM or application, or the port-id, that the event is about.
-    pub subject: String,
-    /// Further details of the event, as text for people.
-    #[serde(default)]
-    pub detail: String,
-}
-
-/// What an event of the journal reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum EventKind {
-    /// An IPCP was created.
-    IpcpCreated,
-    /// An IPCP was destroyed.
-    IpcpDestroyed,
-    /// The link of an IPCP came up.
-    LinkUp,
-    /// The link of an IPCP went down.
-    LinkDown,
-    /// An application registered at this node.
-    AppRegistered,
-    /// An application of this node unregistered or died.
-    AppUnregistered,
-    /// A peer registered an application name.
-    PeerRegistered,
-    /// A peer withdrew an application name.
-    PeerUnregistered,
-    /// A flow was allocated.
-    FlowAllocated,
-    /// A request for a flow was refused.
-    FlowRefused,
-    /// A flow ended.
-    FlowClosed,
-    /// QEMU attached to a VM's socket.
-    VmAttached,
-    /// QEMU disconnected from a VM's socket.
-    VmDetached,
-    /// Something works, but worse than it could; the detail gives the reason.
-    Degraded,
-    /// The node applied a configuration.
-    Applied,
-    /// An IPCP became a member of its DIF.
-    Enrolled,
-    /// An attempt of an IPCP to become a member of its DIF failed.
-    EnrollFailed,
-    /// An IPCP ceased to be a member of its DIF.
-    LeftDif,
-    /// A member of a DIF became a neighbour.
-    NeighbourUp,
-    /// A neighbour ceased to be a neighbour.
-    NeighbourDown,
-    /// Any other information for the operator, in the detail of the event.
-    Notice,
-    /// An event of a kind that this version of the crate does not know.
-    #[serde(other)]
-    Unknown,
 }
 
 /// Response of `POST /v1/apply`: what applying the configuration changed.
