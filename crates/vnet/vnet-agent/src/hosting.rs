@@ -10,9 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::report::{ExecReply, NodeReport, VnetReport};
-use carina_vnet_access::register::RegisterError;
 use carina_vnet_host::directory::part_name;
-use carina_vnet_host::{Agent, CommandLimits, Error as HostError};
+use carina_vnet_host::{Agent, CommandLimits};
 use carina_vnet_roles::inside::{
     Answer, Ask, CHANGE_MS, EndReport, Look, NetworkRequest, WATCH_MS_MAX,
 };
@@ -23,6 +22,7 @@ use crate::access;
 use crate::copies::Copies;
 use crate::error::Error;
 use crate::executions::Executions;
+use crate::safe_errors::safe;
 use crate::seeking::Seeking;
 use crate::sessions::Sessions;
 use crate::streams::{self, Streams};
@@ -422,92 +422,5 @@ fn look(report: &VnetReport) -> Look {
     }
 }
 
-/// The part of an error that operators may see, without anything of the host.
-fn safe(error: &Error) -> ErrorBody {
-    match error {
-        Error::Host(error) => safe_of_host(error),
-        Error::Full(full) => ErrorBody::new(ErrorCode::LimitReached, full.to_string()),
-    }
-}
-
-fn safe_of_host(error: &HostError) -> ErrorBody {
-    let (code, what) = match error {
-        HostError::NoNode { node, .. } => (
-            ErrorCode::NotFound,
-            format!("the network has no node {node}, or the node is not created yet"),
-        ),
-        HostError::NoInterface { .. } => (ErrorCode::NotFound, error.to_string()),
-        HostError::NoLink { link, .. } => (
-            ErrorCode::NotFound,
-            format!("the network has no link {link}"),
-        ),
-        HostError::Impairment(_) => (ErrorCode::BadRequest, error.to_string()),
-        HostError::NoVnet { .. } | HostError::NotMade(_) => (
-            ErrorCode::Conflict,
-            "the node is not created yet".to_owned(),
-        ),
-        HostError::NodeStopped(node) => (
-            ErrorCode::Conflict,
-            format!("node {node} is stopped; `carina vnet start {node}` starts it"),
-        ),
-        HostError::Cancelled => (
-            ErrorCode::Conflict,
-            "the network is being removed".to_owned(),
-        ),
-        HostError::Timeout { limit, .. } => (
-            ErrorCode::TimedOut,
-            format!("the node did not answer within {} s", limit.as_secs_f32()),
-        ),
-        HostError::Unsupported { instead, .. } => (
-            ErrorCode::Unsupported,
-            format!("the request is not possible here: {instead}"),
-        ),
-        HostError::NoAccess { access, .. } => (
-            ErrorCode::NotFound,
-            format!("access point {access} is not created yet"),
-        ),
-        HostError::Access(
-            error @ (RegisterError::NoUser { .. }
-            | RegisterError::Lease(_)
-            | RegisterError::NoDif { .. }),
-        ) => (ErrorCode::NotFound, error.to_string()),
-        HostError::NoAddress => (
-            ErrorCode::Unsupported,
-            "the provider has configured no address at which users reach the access point"
-                .to_owned(),
-        ),
-        HostError::Ended(what) => (ErrorCode::Conflict, format!("{what} has ended")),
-        _ => (
-            ErrorCode::Internal,
-            "the request failed; the provider's log has the reason".to_owned(),
-        ),
-    };
-    ErrorBody::new(code, what)
-}
-
 /// Longest time for anything in a node, ms.
 const MS_MAX: u64 = 3_600_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_of_the_host_stay_with_it() {
-        let error = HostError::System {
-            what: "opening /run/netns/cv-1-a at 10.9.0.1".into(),
-            source: std::io::Error::other("on host h1"),
-        };
-        let message = safe_of_host(&error).message;
-        assert!(
-            !message.contains("cv-") && !message.contains("h1"),
-            "{message}"
-        );
-        let error = HostError::NoNode {
-            vnet: "@12".into(),
-            node: "a".into(),
-            known: "b".into(),
-        };
-        assert!(safe_of_host(&error).message.contains("no node a"));
-    }
-}

@@ -19,6 +19,7 @@ mod executions;
 mod gate;
 mod hosting;
 mod open_agent;
+mod safe_errors;
 mod seeking;
 mod sessions;
 mod streams;
