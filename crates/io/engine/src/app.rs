@@ -72,6 +72,7 @@ pub trait App {
 /// Largest number of packets that an app moves in one visit.
 pub const BURST: usize = 64;
 
-/// Largest number of bytes of one packet that an app takes from a ring per visit. What a visit
-/// moved is published at the end of the breath, and the next system should not wait long for it.
+/// Largest number of bytes of one packet that an app takes from a ring in one visit. A longer
+/// packet takes several visits: other processes see what a visit moved only when the breath ends,
+/// and a small limit lets them start early.
 pub const BURST_BYTES: usize = 65_536;

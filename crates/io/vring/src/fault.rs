@@ -37,7 +37,7 @@ pub enum Fault {
     /// A buffer, or an indirect table, is outside the memory that the peer shares.
     #[error("{len} bytes at {address:#x} are not in the memory of the guest")]
     OutsideMemory {
-        /// The first address.
+        /// Guest physical address of the first byte of the buffer or table.
         address: u64,
         /// The length in bytes.
         len: u32,

@@ -46,7 +46,7 @@ pub struct Fragment<'a> {
 pub struct Whole {
     /// The headers of the first fragment.
     pub head: Vec<u8>,
-    /// The payload.
+    /// Payload of the packet, or of its first fragment.
     pub payload: Vec<u8>,
     /// Whether a fragment has met congestion.
     pub is_marked: bool,

@@ -44,7 +44,7 @@ use crate::station::Station4;
 pub struct TunnelMuxConfig {
     /// MAC address of the interface that sends and receives the tunnels' packets.
     pub mac: MacText,
-    /// The tunnels.
+    /// The tunnels that share the interface.
     pub tunnels: Vec<MuxTunnel>,
     /// The next hop to far ends that are not on the segment; `None` means that all are.
     #[serde(default)]

@@ -55,7 +55,7 @@ pub enum FilterError {
     NotImplemented {
         /// Position of the word that is not implemented, in characters from 1.
         at: usize,
-        /// The word.
+        /// The word that is not implemented.
         word: String,
         /// What to write instead.
         instead: &'static str,

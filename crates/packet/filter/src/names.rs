@@ -131,7 +131,7 @@ pub(crate) fn constant(word: &str) -> Option<u32> {
 pub struct Service {
     /// The service's name.
     pub name: &'static str,
-    /// The port number.
+    /// The port number that the name stands for.
     pub port: u16,
     /// Whether the name applies to TCP.
     pub is_tcp: bool,

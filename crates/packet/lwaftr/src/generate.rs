@@ -42,7 +42,7 @@ pub enum PlanError {
         "{addresses} addresses from {ipv4} on exceed 255.255.255.255: begin at a lower address"
     )]
     Addresses {
-        /// The first address.
+        /// The first IPv4 address of the range.
         ipv4: Ipv4Addr,
         /// Number of addresses.
         addresses: u32,

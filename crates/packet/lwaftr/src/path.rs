@@ -26,7 +26,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("path {text:?}: {expected} is expected at character {at}")]
 pub struct PathError {
-    /// The whole text.
+    /// The text that is not a valid path.
     pub text: String,
     /// Position of the faulty character, from 1.
     pub at: usize,

@@ -31,7 +31,7 @@ pub struct Statement<'a> {
 pub struct ReadError {
     /// Number of the line with the fault, from 1.
     pub line: u32,
-    /// The fault.
+    /// What is wrong on that line.
     pub fault: Fault,
 }
 
@@ -69,9 +69,9 @@ pub enum Fault {
     /// The value is not valid for its keyword.
     #[error("{keyword} is {value:?}: {expected} is expected")]
     Value {
-        /// The keyword.
+        /// The keyword whose value is not valid.
         keyword: String,
-        /// The value.
+        /// The value that is not valid.
         value: String,
         /// What is expected.
         expected: &'static str,

@@ -75,7 +75,8 @@ pub(crate) struct Sender<P> {
     /// Most PDUs in flight, in addition to congestion control. It is 1 while the receiver may take
     /// any PDU for the first of the run.
     flight_max: u64,
-    /// After a silence of this length, the peer may have forgotten the run.
+    /// Length of a pause after which the sender starts a new run of numbers, because the receiver
+    /// may have dropped its state.
     silence: Duration,
     /// Whether the sender keeps a UDF when it sends a copy, because it may have to send the UDF
     /// again.

@@ -37,7 +37,7 @@ pub enum GatewayError {
     /// The gateway cannot listen on an address.
     #[error("listening on {endpoint}: {}", listening(endpoint, source))]
     Listen {
-        /// The address.
+        /// The address on which the gateway was to listen.
         endpoint: Endpoint,
         /// The error of the operating system.
         source: io::Error,
@@ -45,7 +45,7 @@ pub enum GatewayError {
     /// The node does not register a name.
     #[error("registering {name}: {source}")]
     Register {
-        /// The name.
+        /// The name that was to be registered.
         name: AppName,
         /// The error that the node returned.
         source: Error,

@@ -50,7 +50,7 @@ pub enum IpError {
     /// The node does not answer.
     #[error("reading the directory of DIF {dif}: {source}")]
     Directory {
-        /// The DIF.
+        /// Name of the DIF whose directory was read.
         dif: DifName,
         /// Why there is no answer.
         source: ClientError,
@@ -78,7 +78,7 @@ pub enum IpError {
     /// The node does not register a name.
     #[error("registering {name}: {source}")]
     Register {
-        /// The name.
+        /// The name that was to be registered.
         name: AppName,
         /// The error that the node returned.
         source: Error,

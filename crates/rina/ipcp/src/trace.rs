@@ -131,7 +131,7 @@ pub enum TraceEvent<'a> {
     },
     /// A policy was changed while the DIF runs.
     PolicyChanged {
-        /// The component.
+        /// Name of the component whose policy was changed.
         component: &'a str,
         /// The policy in force from here on.
         policy: &'a str,

@@ -71,7 +71,7 @@ impl StreamListener {
 /// Number of a connection; never reused.
 pub(crate) type ConnectionId = u64;
 
-/// All connections.
+/// All connections of applications to the node.
 #[derive(Default)]
 pub(crate) struct Connections {
     table: BTreeMap<ConnectionId, Connection>,

@@ -91,7 +91,7 @@ pub(crate) struct Core {
 /// The object that a descriptor in the `epoll` belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// `ipc.sock`.
+    /// `ipc.sock`, the socket on which the node accepts applications.
     Listener,
     /// The doorbell for requests and for stopping.
     Doorbell,

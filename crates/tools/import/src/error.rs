@@ -68,7 +68,7 @@ pub struct JsonError {
 pub struct YamlError {
     /// Line, counted from 1.
     pub line: usize,
-    /// What is wrong.
+    /// What is not supported, or not valid, at that line.
     pub what: String,
 }
 

@@ -111,7 +111,7 @@ pub struct Source<'a> {
 /// A document, and notes about what it could not express.
 #[derive(Clone, Debug)]
 pub struct Imported {
-    /// The document.
+    /// The document that the import made.
     pub document: Document,
     /// What was not translated.
     pub notes: Vec<Note>,

@@ -110,7 +110,7 @@ pub struct Row {
     pub sdu: u64,
     /// Name of the measured system, for example `carina` or `udp`.
     pub system: String,
-    /// What was measured.
+    /// The quantity that was measured, with its unit.
     pub metric: Metric,
     /// The median of the runs, in the unit of `metric`.
     pub median: f64,

@@ -15,7 +15,7 @@ pub struct Summary {
     pub max: f64,
     /// The sample standard deviation (n - 1 in the denominator); 0 for a single sample.
     pub stddev: f64,
-    /// The median.
+    /// The median: half of the samples are at most this large.
     pub p50: f64,
     /// 90th percentile.
     pub p90: f64,

@@ -27,7 +27,7 @@ pub enum ParseError {
     /// A part of the text is wrong.
     #[error("`{text}`: {reason}")]
     In {
-        /// The whole text.
+        /// The text with the wrong part.
         text: String,
         /// What is wrong in it.
         reason: Box<ParseError>,
@@ -73,7 +73,7 @@ pub enum Sizes {
     },
     /// Exponentially distributed, rounded down, capped at ten times the mean.
     Exponential {
-        /// The mean without the cap.
+        /// The mean size in bytes of the distribution before the cap.
         mean: u64,
     },
 }

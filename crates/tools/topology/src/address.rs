@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 /// An IPv4 address of an interface with the length of its network prefix, on a link over UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// The address.
+    /// IPv4 address of the interface.
     pub ip: Ipv4Addr,
     /// Length of the network prefix in bits, up to 31.
     pub prefix: u8,

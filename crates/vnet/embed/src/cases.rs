@@ -35,7 +35,7 @@ pub struct Setting {
 /// A substrate, and the requests for it in the order of their arrival.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The substrate.
+    /// The substrate on which the requests are placed.
     pub substrate: Arc<Substrate>,
     /// The requests with their times.
     pub arrivals: Vec<Arrival>,
@@ -48,7 +48,7 @@ pub struct Arrival {
     pub at: Tick,
     /// Lifetime of the request if it is accepted.
     pub life: Tick,
-    /// The request.
+    /// The virtual network that is requested.
     pub request: Request,
 }
 

@@ -99,7 +99,7 @@ impl Token {
         Ok(Token { claims, text })
     }
 
-    /// The claims.
+    /// Returns the claims: what the token allows, to whom, and until when.
     #[must_use]
     pub fn claims(&self) -> &Claims {
         &self.claims

@@ -73,7 +73,7 @@ pub enum Error {
         node: String,
         /// The command, or what was attempted.
         command: String,
-        /// What is wrong.
+        /// Why the command failed.
         problem: String,
     },
     /// A node exceeds the limits of this host.

@@ -72,7 +72,7 @@ pub struct SavedNode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
-    /// The directory.
+    /// The directory with the saved network.
     from: PathBuf,
     manifest: Manifest,
 }

@@ -13,7 +13,7 @@ use crate::answers::{answered, refusal};
 pub(crate) struct ReadDocument {
     /// `toml`, `xml` or `json`.
     pub form: String,
-    /// The document.
+    /// The document that was read.
     pub document: Document,
 }
 

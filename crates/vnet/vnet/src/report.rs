@@ -25,9 +25,9 @@ pub struct VnetReport {
     /// Why the network is not ready, one text per obstacle; empty if it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub obstacles: Vec<String>,
-    /// The nodes.
+    /// State of each node of the network.
     pub nodes: Vec<NodeReport>,
-    /// The links.
+    /// State of each link of the network.
     pub links: Vec<LinkReport>,
     /// Duration of each phase of the last change.
     pub phases: Vec<PhaseTime>,

@@ -41,7 +41,7 @@ pub enum EndReason {
 pub struct Ended {
     /// The fields that identify the flow.
     pub key: FlowKey,
-    /// The measurements.
+    /// What was measured while the flow lasted.
     pub flow: Flow,
     /// Why the flow has ended.
     pub reason: EndReason,

@@ -163,6 +163,6 @@ impl Parts {
 pub(super) struct Expired {
     /// IPv4 fragments; each with its outer header if it came through a tunnel.
     pub v4: Vec<(Option<Outer>, Whole)>,
-    /// IPv6 fragments.
+    /// First fragments of IPv6 packets.
     pub v6: Vec<Whole>,
 }

@@ -72,7 +72,7 @@ pub enum Change {
     Remove {
         /// The IPv4 address.
         ipv4: Ipv4Addr,
-        /// The PSID.
+        /// The port set identifier (PSID) of the softwire.
         psid: u16,
     },
 }

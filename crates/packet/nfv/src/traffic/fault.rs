@@ -12,7 +12,7 @@ use super::lua::LuaReason;
 pub struct At<T> {
     /// Number of the line on which the value is, from 1.
     pub line: usize,
-    /// The value.
+    /// The value that was read from that line.
     pub value: T,
 }
 
@@ -40,7 +40,7 @@ impl<T> At<T> {
 pub struct FileError {
     /// Number of the line with the fault, from 1.
     pub line: usize,
-    /// The fault.
+    /// What is wrong on that line.
     pub fault: Fault,
 }
 

@@ -91,7 +91,7 @@ impl Value {
 pub struct LuaError {
     /// Number of the line with the fault, from 1.
     pub line: usize,
-    /// The fault.
+    /// Why the text on that line is not part of a valid table.
     pub reason: LuaReason,
 }
 

@@ -60,8 +60,8 @@ pub struct CreateArgs {
     /// the first device that is free]
     #[arg(long)]
     pci: Option<String>,
-    /// Type hv in a process or container of the host: the socket PATH that was given to `carina vm
-    /// args NAME --socket PATH` on the host [default: use a PCI device]
+    /// Type hv without a VM, in a process or container: the socket that the host's node listens on,
+    /// as in `carina vm args NAME --socket PATH` [default: use a PCI device]
     #[arg(long, value_name = "PATH", conflicts_with = "pci")]
     socket: Option<PathBuf>,
     #[command(flatten)]

@@ -206,7 +206,7 @@ pub enum TransferEvent {
     /// After [`DataTransfer::finish`]: all PDUs of the flow are acknowledged, or sent without
     /// retransmission control.
     Drained {
-        /// The flow.
+        /// The flow whose PDUs are acknowledged.
         flow: FlowKey,
     },
     /// The sequence numbers of a connection run out soon: layer management should allocate a new
@@ -223,7 +223,7 @@ pub enum TransferEvent {
     /// An N-1 flow delivered a malformed PDU, or one that its protection rejected. Reported once
     /// per N-1 flow and reason.
     Notice {
-        /// The text.
+        /// Text for people: the N-1 flow and the reason.
         text: String,
     },
 }

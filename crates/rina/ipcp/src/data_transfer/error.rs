@@ -80,7 +80,7 @@ pub enum ConnectionError {
     NoRates {
         /// Name of the cube.
         cube: String,
-        /// The dialect.
+        /// The dialect that has no rate-based flow control.
         dialect: Dialect,
     },
     /// The catalogue rejects a policy that the connection uses.

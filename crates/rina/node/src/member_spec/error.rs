@@ -13,9 +13,9 @@ pub enum MemberSpecError {
     /// An error in the specification of one DIF, with the name of the DIF.
     #[error("DIF {dif}: {error}")]
     InDif {
-        /// The DIF.
+        /// Name of the DIF with the error.
         dif: DifName,
-        /// The error.
+        /// The error in the specification of that DIF.
         error: Box<MemberSpecError>,
     },
     /// `config` cannot be parsed.
@@ -84,7 +84,7 @@ pub enum MemberSpecError {
     /// The widths are invalid in combination.
     #[error("config: widths: {what} in dialect {dialect}")]
     Widths {
-        /// What is wrong.
+        /// Why the widths are invalid in combination.
         what: String,
         /// Dialect of the DIF.
         dialect: &'static str,
@@ -106,7 +106,7 @@ pub enum MemberSpecError {
     /// A policy is given that the dialect does not have.
     #[error("config: policies.{component} is {name:?}; dialect {dialect} has {possible}")]
     Policy {
-        /// The component.
+        /// Name of the component that has no such policy.
         component: &'static str,
         /// The configured policy.
         name: String,
@@ -121,7 +121,7 @@ pub enum MemberSpecError {
          dialect {dialect}"
     )]
     StandardDelimiting {
-        /// The component.
+        /// Name of the component for which `standard` is configured.
         component: &'static str,
         /// Dialect of the DIF.
         dialect: &'static str,

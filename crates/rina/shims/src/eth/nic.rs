@@ -316,7 +316,7 @@ impl Nic {
         self.medium.arm(now, links)
     }
 
-    /// Cancels [`Nic::arm`].
+    /// Cancels the wake-up that [`Nic::arm`] has armed.
     pub(super) fn disarm(&mut self) {
         self.medium.disarm();
     }

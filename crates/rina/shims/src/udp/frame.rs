@@ -21,7 +21,7 @@ use carina_api::AppName;
 /// A datagram in Carina's own framing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// An SDU.
+    /// An SDU of a flow.
     Sdu {
         /// The receiver's number of the flow.
         flow: u16,

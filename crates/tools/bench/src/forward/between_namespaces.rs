@@ -62,7 +62,7 @@ pub(super) fn measure(
 
 /// Two namespaces with a link. Dropping the value removes them.
 struct Pair {
-    /// The namespaces.
+    /// Names of the two namespaces.
     nodes: [String; 2],
     network: Option<Network>,
     access: NamespaceAccess,

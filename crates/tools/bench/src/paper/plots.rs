@@ -25,7 +25,7 @@ pub(super) struct Labels<'a> {
 /// A value, with the range of its runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spread {
-    /// The median.
+    /// The median of the runs.
     pub median: f64,
     /// The lowest value of the runs.
     pub low: f64,

@@ -28,9 +28,9 @@ pub struct FlowTarget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransportSpec {
-    /// A flow.
+    /// A flow of a DIF.
     Flow(FlowTarget),
-    /// UDP.
+    /// UDP datagrams of the kernel.
     Udp {
         /// Address of the server.
         server: IpAddr,

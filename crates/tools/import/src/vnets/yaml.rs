@@ -16,7 +16,7 @@ use crate::error::YamlError;
 pub struct Yaml {
     /// Line, counted from 1.
     pub line: usize,
-    /// The value.
+    /// The value that begins at that line.
     pub value: Value,
 }
 

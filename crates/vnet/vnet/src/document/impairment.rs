@@ -55,15 +55,15 @@ pub enum ImpairmentError {
     Long {
         /// The word of the impairment.
         what: &'static str,
-        /// Its value.
+        /// The delay or jitter that is too long.
         span: Span,
     },
     /// The jitter exceeds the delay.
     #[error("jitter is {jitter}; must be at most the delay, which is {delay}")]
     Jitter {
-        /// The jitter.
+        /// The jitter, which is longer than the delay.
         jitter: Span,
-        /// The delay.
+        /// The delay of the same impairment.
         delay: Span,
     },
     /// Frames cannot overtake others if none is delayed.
@@ -183,8 +183,9 @@ impl LinkImpairment {
         self.with(base, Impairment::over)
     }
 
-    /// What must be put on top of `base` to get these impairments. A value that is not set here
-    /// remains that of `base`.
+    /// Returns the impairments to add on a link that has the impairments `base` already, so that
+    /// the link has these impairments in total. A value that is not set here remains that of
+    /// `base`.
     #[must_use]
     pub fn beyond(&self, base: &LinkImpairment) -> LinkImpairment {
         self.with(base, Impairment::beyond)

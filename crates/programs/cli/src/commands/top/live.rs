@@ -31,7 +31,7 @@ pub(crate) trait Live {
 /// A column of a screen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
-    /// The heading.
+    /// Heading of the column.
     pub head: &'static str,
     /// The width in characters; 0 takes the rest of the line.
     pub width: u16,

@@ -18,7 +18,7 @@ pub struct Sent {
     pub to: String,
     /// Number of the move, by which both hosts know it.
     pub number: u64,
-    /// The guest.
+    /// The guest that moves to the destination.
     pub guest: Guest,
 }
 
