@@ -135,8 +135,8 @@ pub(super) struct PendingRegistration {
 pub(super) enum Lookup {
     /// The members where the application is registered, nearest first; may be empty.
     Known(Vec<String>),
-    /// The homes to ask, in this order.
-    Ask(Vec<String>),
+    /// The homes to query, in this order.
+    Query(Vec<String>),
 }
 
 impl Directory {
@@ -321,7 +321,7 @@ impl Management {
                 if others.is_empty() {
                     Lookup::Known(Vec::new())
                 } else {
-                    Lookup::Ask(others)
+                    Lookup::Query(others)
                 }
             }
         }

@@ -13,26 +13,26 @@ use crate::endpoints::{DataPath, Endpoint, FlowOwner, Stage};
 use crate::ipcp_handlers::NewIpcp;
 use crate::ipcp_kinds::open_device;
 use crate::membership::Membership;
-use crate::requests::{Answer, Ask, ControlRequest, Query};
+use crate::requests::{Answer, ControlRequest, Query, Request};
 
 impl Core {
     /// Handles a request of another thread. The answer is dropped if that thread no longer waits.
     pub(crate) fn handle_control_request(&mut self, order: ControlRequest) {
         match order {
             ControlRequest::Query(Query {
-                ask: Ask::Rib(question),
+                request: Request::Rib(question),
                 reply,
             }) => self.query_rib(question, reply),
             ControlRequest::Query(Query {
-                ask: Ask::Expel(dif, member),
+                request: Request::Expel(dif, member),
                 reply,
             }) => self.expel(&dif, member, reply),
             ControlRequest::Query(Query {
-                ask: Ask::Policies(of),
+                request: Request::Policies(of),
                 reply,
             }) => self.query_policies(of, reply),
             ControlRequest::Query(query) => {
-                let answer = self.reply_to(query.ask);
+                let answer = self.reply_to(query.request);
                 if let Err(error) = &answer {
                     let (code, reason) = (error.code, &error.message);
                     tracing::debug!(?code, reason, "request of control.sock refused");
@@ -57,10 +57,10 @@ impl Core {
         clippy::too_many_lines,
         reason = "the steps of one request, in the order in which they may fail"
     )]
-    fn reply_to(&mut self, ask: Ask) -> Answer {
-        match ask {
-            Ask::Node => json(&self.node_info()),
-            Ask::Ipcps => json(
+    fn reply_to(&mut self, request: Request) -> Answer {
+        match request {
+            Request::Node => json(&self.node_info()),
+            Request::Ipcps => json(
                 &self
                     .ipcps
                     .ids()
@@ -68,11 +68,11 @@ impl Core {
                     .map(|id| self.ipcp_info(id))
                     .collect::<Vec<_>>(),
             ),
-            Ask::CreateIpcp(create) => {
+            Request::CreateIpcp(create) => {
                 let id = self.create_ipcp(create)?;
                 json(&self.ipcp_info(id))
             }
-            Ask::DestroyIpcp(name) => {
+            Request::DestroyIpcp(name) => {
                 let id = self
                     .ipcps
                     .named(&name)
@@ -84,44 +84,44 @@ impl Core {
                 self.remove_ipcp(id, "destroyed by command");
                 Ok(Value::Null)
             }
-            Ask::CreateDif(create) => {
+            Request::CreateDif(create) => {
                 let id = self.create_dif(create)?;
                 json(&self.ipcp_info(id))
             }
-            Ask::ExtendDif(name, change) => {
+            Request::ExtendDif(name, change) => {
                 let id = self.extend_dif(&name, &change)?;
                 json(&self.ipcp_info(id))
             }
-            Ask::RetractDif(name, below, ipcp) => {
+            Request::RetractDif(name, below, ipcp) => {
                 let id = self.retract_dif(&name, &below, ipcp.as_deref())?;
                 json(&self.ipcp_info(id))
             }
-            Ask::LeaveDif(name, ipcp) => {
+            Request::LeaveDif(name, ipcp) => {
                 self.leave_dif(&name, ipcp.as_deref())?;
                 Ok(Value::Null)
             }
             // These queries are handled above, where the IPCP's answer is awaited.
-            Ask::Rib(_) | Ask::Policies(_) | Ask::Expel(..) => Ok(Value::Null),
-            Ask::Apps => json(&self.app_infos()),
-            Ask::Flows => {
+            Request::Rib(_) | Request::Policies(_) | Request::Expel(..) => Ok(Value::Null),
+            Request::Apps => json(&self.app_infos()),
+            Request::Flows => {
                 self.poll_socket_flows();
                 json(&self.flow_infos())
             }
-            Ask::DeallocateFlow(port) => self.deallocate_by_command(port).map(|()| Value::Null),
-            Ask::Difs => json(&self.dif_infos()),
-            Ask::Vms => json(&self.vm_infos()),
-            Ask::Vm(name) => {
+            Request::DeallocateFlow(port) => self.deallocate_by_command(port).map(|()| Value::Null),
+            Request::Difs => json(&self.dif_infos()),
+            Request::Vms => json(&self.vm_infos()),
+            Request::Vm(name) => {
                 let id = self
                     .ipcps
                     .vm_named(&name)
                     .ok_or_else(|| missing("VM", &name))?;
                 json(&self.vm_info(id))
             }
-            Ask::CreateVm(create) => {
+            Request::CreateVm(create) => {
                 let id = self.create_vm(create)?;
                 json(&self.vm_info(id))
             }
-            Ask::DestroyVm(name) => {
+            Request::DestroyVm(name) => {
                 let id = self
                     .ipcps
                     .vm_named(&name)
@@ -129,9 +129,9 @@ impl Core {
                 self.remove_ipcp(id, "destroyed by command");
                 Ok(Value::Null)
             }
-            Ask::Capture(name, tap) => json(&self.capture(&name, tap)?),
-            Ask::Events(since) => json(&self.journal.since(since)),
-            Ask::Apply(text) => {
+            Request::Capture(name, tap) => json(&self.capture(&name, tap)?),
+            Request::Events(since) => json(&self.journal.since(since)),
+            Request::Apply(text) => {
                 let config = Config::parse(&text, None)
                     .map_err(|e| ErrorBody::new(ErrorCode::BadConfig, e.to_string()))?;
                 json(&self.apply(config)?)

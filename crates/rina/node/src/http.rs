@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 
 use crate::captures::Captures;
-use crate::requests::{Answer, Ask, ControlRequest, Query};
+use crate::requests::{Answer, ControlRequest, Query, Request};
 use crate::rib_queries::question_of;
 
 mod query;
@@ -86,18 +86,27 @@ type Shared = State<Arc<ControlState>>;
 
 fn router(control: Arc<ControlState>) -> Router {
     Router::new()
-        .route("/v1/node", get(|control: Shared| ask(control, Ask::Node)))
+        .route(
+            "/v1/node",
+            get(|control: Shared| ask(control, Request::Node)),
+        )
         .route(
             "/v1/ipcps",
-            get(|control: Shared| ask(control, Ask::Ipcps)).post(create_ipcp),
+            get(|control: Shared| ask(control, Request::Ipcps)).post(create_ipcp),
         )
         .route("/v1/ipcps/{name}", delete(destroy_ipcp))
-        .route("/v1/apps", get(|control: Shared| ask(control, Ask::Apps)))
-        .route("/v1/flows", get(|control: Shared| ask(control, Ask::Flows)))
+        .route(
+            "/v1/apps",
+            get(|control: Shared| ask(control, Request::Apps)),
+        )
+        .route(
+            "/v1/flows",
+            get(|control: Shared| ask(control, Request::Flows)),
+        )
         .route("/v1/flows/{port}", delete(deallocate_flow))
         .route(
             "/v1/difs",
-            get(|control: Shared| ask(control, Ask::Difs)).post(create_dif),
+            get(|control: Shared| ask(control, Request::Difs)).post(create_dif),
         )
         .route("/v1/difs/{name}", delete(leave_dif))
         .route("/v1/difs/{name}/over", post(extend_dif))
@@ -107,7 +116,7 @@ fn router(control: Arc<ControlState>) -> Router {
         .route("/v1/policies", get(policies))
         .route(
             "/v1/vms",
-            get(|control: Shared| ask(control, Ask::Vms)).post(create_vm),
+            get(|control: Shared| ask(control, Request::Vms)).post(create_vm),
         )
         .route("/v1/vms/{name}", get(vm).delete(destroy_vm))
         .route("/v1/captures", post(create_capture))
@@ -122,32 +131,32 @@ fn router(control: Arc<ControlState>) -> Router {
 
 async fn create_ipcp(control: Shared, body: Bytes) -> Response {
     match from_json(&body) {
-        Ok(ipcp) => created(ask_core(&control, Ask::CreateIpcp(ipcp)).await),
+        Ok(ipcp) => created(ask_core(&control, Request::CreateIpcp(ipcp)).await),
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn destroy_ipcp(control: Shared, Path(name): Path<String>) -> Response {
-    deleted(ask_core(&control, Ask::DestroyIpcp(name)).await)
+    deleted(ask_core(&control, Request::DestroyIpcp(name)).await)
 }
 
 async fn deallocate_flow(control: Shared, Path(port): Path<String>) -> Response {
     match port.parse() {
-        Ok(port) => deleted(ask_core(&control, Ask::DeallocateFlow(PortId(port))).await),
+        Ok(port) => deleted(ask_core(&control, Request::DeallocateFlow(PortId(port))).await),
         Err(_) => refuse(bad(format!("{port:?} is not a port; ports are numbers"))),
     }
 }
 
 async fn create_dif(control: Shared, body: Bytes) -> Response {
     match from_json(&body) {
-        Ok(dif) => created(ask_core(&control, Ask::CreateDif(dif)).await),
+        Ok(dif) => created(ask_core(&control, Request::CreateDif(dif)).await),
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn extend_dif(control: Shared, Path(name): Path<String>, body: Bytes) -> Response {
     match from_json(&body) {
-        Ok(wish) => ask(control, Ask::ExtendDif(name, wish)).await,
+        Ok(wish) => ask(control, Request::ExtendDif(name, wish)).await,
         Err(refusal) => refuse(refusal),
     }
 }
@@ -158,13 +167,13 @@ async fn retract_dif(
     RawQuery(query): RawQuery,
 ) -> Response {
     match ipcp_of(query.as_deref()) {
-        Ok(ipcp) => ask(control, Ask::RetractDif(name, below, ipcp)).await,
+        Ok(ipcp) => ask(control, Request::RetractDif(name, below, ipcp)).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn expel(control: Shared, Path((name, member)): Path<(String, String)>) -> Response {
-    deleted(ask_core(&control, Ask::Expel(name, member)).await)
+    deleted(ask_core(&control, Request::Expel(name, member)).await)
 }
 
 async fn leave_dif(
@@ -173,50 +182,50 @@ async fn leave_dif(
     RawQuery(query): RawQuery,
 ) -> Response {
     match ipcp_of(query.as_deref()) {
-        Ok(ipcp) => deleted(ask_core(&control, Ask::LeaveDif(name, ipcp)).await),
+        Ok(ipcp) => deleted(ask_core(&control, Request::LeaveDif(name, ipcp)).await),
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn read_rib(control: Shared, RawQuery(query): RawQuery) -> Response {
     match rib_query(query.as_deref().unwrap_or_default()) {
-        Ok(question) => ask(control, Ask::Rib(question)).await,
+        Ok(question) => ask(control, Request::Rib(question)).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn write_rib(control: Shared, body: Bytes) -> Response {
     match from_json(&body).and_then(question_of) {
-        Ok(question) => ask(control, Ask::Rib(question)).await,
+        Ok(question) => ask(control, Request::Rib(question)).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn policies(control: Shared, RawQuery(query): RawQuery) -> Response {
     match policies_query(query.as_deref().unwrap_or_default()) {
-        Ok(of) => ask(control, Ask::Policies(of)).await,
+        Ok(of) => ask(control, Request::Policies(of)).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn create_vm(control: Shared, body: Bytes) -> Response {
     match from_json(&body) {
-        Ok(vm) => created(ask_core(&control, Ask::CreateVm(vm)).await),
+        Ok(vm) => created(ask_core(&control, Request::CreateVm(vm)).await),
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn vm(control: Shared, Path(name): Path<String>) -> Response {
-    ask(control, Ask::Vm(name)).await
+    ask(control, Request::Vm(name)).await
 }
 
 async fn destroy_vm(control: Shared, Path(name): Path<String>) -> Response {
-    deleted(ask_core(&control, Ask::DestroyVm(name)).await)
+    deleted(ask_core(&control, Request::DestroyVm(name)).await)
 }
 
 async fn apply(control: Shared, body: Bytes) -> Response {
     match String::from_utf8(body.to_vec()) {
-        Ok(text) => ask(control, Ask::Apply(text)).await,
+        Ok(text) => ask(control, Request::Apply(text)).await,
         Err(_) => refuse(bad("the configuration is not UTF-8".into())),
     }
 }
@@ -230,7 +239,7 @@ async fn create_capture(control: Shared, body: Bytes) -> Response {
     };
     let snap = snap_bytes.map_or(usize::MAX, |bytes| bytes as usize);
     let (tap, reader) = Tap::new(snap);
-    let info = ask_core(&control, Ask::Capture(ipcp, tap)).await;
+    let info = ask_core(&control, Request::Capture(ipcp, tap)).await;
     let info = info.and_then(|info| from_json::<CaptureInfo>(info.to_string().as_bytes()));
     let begun = info.and_then(|mut info| {
         control.captures.begin(reader, snap_bytes, &mut info)?;
@@ -284,7 +293,7 @@ async fn events(control: Shared, RawQuery(query): RawQuery) -> Response {
     let wait = Duration::from_millis(wait_ms.min(EVENT_WAIT_MS_MAX));
     // The journal is queried in any case, whether an event came or the time has passed.
     let _ = tokio::time::timeout(wait, news).await;
-    ask(control, Ask::Events(since)).await
+    ask(control, Request::Events(since)).await
 }
 
 async fn unknown_path() -> Response {
@@ -299,19 +308,19 @@ async fn wrong_method() -> Response {
     answer(StatusCode::METHOD_NOT_ALLOWED, Err(bad(what.into())))
 }
 
-async fn ask(control: Shared, question: Ask) -> Response {
-    match ask_core(&control, question).await {
+async fn ask(control: Shared, request: Request) -> Response {
+    match ask_core(&control, request).await {
         Ok(value) => answer(StatusCode::OK, Ok(value)),
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn ask_core(control: &ControlState, ask: Ask) -> Answer {
+async fn ask_core(control: &ControlState, request: Request) -> Answer {
     let stopping = || ErrorBody::new(ErrorCode::Internal, "the node is stopping");
     let (reply, answer) = oneshot::channel();
     control
         .requests
-        .send(ControlRequest::Query(Query { ask, reply }))
+        .send(ControlRequest::Query(Query { request, reply }))
         .map_err(|_| stopping())?;
     control.doorbell.signal();
     answer.await.unwrap_or_else(|_| Err(stopping()))

@@ -30,7 +30,7 @@ pub(crate) struct RibQuestion {
 
 /// A request of `control.sock`.
 #[derive(Debug)]
-pub(crate) enum Ask {
+pub(crate) enum Request {
     /// Show the node itself.
     Node,
     /// List all IPCPs.
@@ -85,7 +85,7 @@ pub(crate) type Answer = Result<Value, ErrorBody>;
 /// A query with the destination of its answer.
 pub(crate) struct Query {
     /// What the requester asks of the core.
-    pub ask: Ask,
+    pub request: Request,
     /// Channel for the answer; the receiver may no longer exist.
     pub reply: oneshot::Sender<Answer>,
 }

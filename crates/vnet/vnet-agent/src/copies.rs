@@ -11,7 +11,7 @@ use carina_vnet_host::Agent;
 use carina_vnet_web::FrameSource;
 
 use carina_vnet_roles::inside::tenants::{Place, Places};
-use carina_vnet_roles::inside::{Answer, Ask, NetworkRequest, WATCH_MS_MAX};
+use carina_vnet_roles::inside::{Answer, NetworkRequest, NodeRequest, WATCH_MS_MAX};
 
 use crate::error::Error;
 
@@ -56,7 +56,7 @@ impl Default for Copies {
 }
 
 impl Copies {
-    /// Answers [`Ask::Copy`] and [`Ask::StopCapture`].
+    /// Answers [`NodeRequest::Copy`] and [`NodeRequest::StopCapture`].
     ///
     /// # Errors
     /// There is no such interface, there are too many captures, or the engine does not run.
@@ -75,7 +75,7 @@ impl Copies {
             )
         };
         match &wanted.ask {
-            Ask::Copy {
+            NodeRequest::Copy {
                 node,
                 interface,
                 far,
@@ -92,7 +92,7 @@ impl Copies {
                 })?;
                 Ok(copy.after(*since, Duration::from_millis((*wait_ms).min(WATCH_MS_MAX))))
             }
-            Ask::StopCapture { node, session } => {
+            NodeRequest::StopCapture { node, session } => {
                 if let Some((copy, _)) = self.lock().get(&key(node, *session)) {
                     copy.lock().is_enough = true;
                     copy.changed.notify_all();

@@ -13,7 +13,7 @@ use carina_vnet::report::{ExecReply, NodeReport, VnetReport};
 use carina_vnet_host::directory::part_name;
 use carina_vnet_host::{Agent, CommandLimits};
 use carina_vnet_roles::inside::{
-    Answer, Ask, CHANGE_MS, EndReport, Look, NetworkRequest, WATCH_MS_MAX,
+    Answer, CHANGE_MS, EndReport, Look, NetworkRequest, NodeRequest, WATCH_MS_MAX,
 };
 use carina_vnet_roles::log::Log;
 use serde::Serialize;
@@ -104,7 +104,7 @@ impl Inside {
         })
     }
 
-    fn check(&self, agent: &Agent, name: &str, ask: &Ask) -> Result<(), ErrorBody> {
+    fn check(&self, agent: &Agent, name: &str, ask: &NodeRequest) -> Result<(), ErrorBody> {
         let Some(node) = ask.node() else {
             return Ok(());
         };
@@ -113,11 +113,11 @@ impl Inside {
             .map_err(|error| safe(&error.into()))?;
         let enters = matches!(
             ask,
-            Ask::Exec { .. }
-                | Ask::Begin { .. }
-                | Ask::Watch { .. }
-                | Ask::Type { .. }
-                | Ask::Leave { .. }
+            NodeRequest::Exec { .. }
+                | NodeRequest::Begin { .. }
+                | NodeRequest::Watch { .. }
+                | NodeRequest::Type { .. }
+                | NodeRequest::Leave { .. }
         );
         if kind.has_namespace() && enters && !self.openness.opens_namespaces {
             let what = format!(
@@ -140,20 +140,21 @@ impl Inside {
     ) -> Result<Answer, Error> {
         let ms = |ms: u64| Duration::from_millis(ms.min(MS_MAX));
         Ok(match &wanted.ask {
-            Ask::Look {} => Answer::Looked(look(&agent.report(name)?)),
-            Ask::Exec { .. } | Ask::Begin { .. } | Ask::Output { .. } | Ask::EndExec { .. } => {
-                self.execute(agent, name, wanted)?
-            }
-            Ask::Watch { .. } | Ask::Type { .. } | Ask::Leave { .. } => {
+            NodeRequest::Look {} => Answer::Looked(look(&agent.report(name)?)),
+            NodeRequest::Exec { .. }
+            | NodeRequest::Begin { .. }
+            | NodeRequest::Output { .. }
+            | NodeRequest::EndExec { .. } => self.execute(agent, name, wanted)?,
+            NodeRequest::Watch { .. } | NodeRequest::Type { .. } | NodeRequest::Leave { .. } => {
                 self.at_console(agent, name, wanted)?
             }
-            Ask::Echo { node, to, limit_ms } => {
+            NodeRequest::Echo { node, to, limit_ms } => {
                 let round_trip = agent.echo(name, node, *to, ms(*limit_ms))?;
                 Answer::Echo {
                     rtt_ns: u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX),
                 }
             }
-            Ask::Receive {
+            NodeRequest::Receive {
                 node,
                 port,
                 limit_ms,
@@ -164,7 +165,7 @@ impl Inside {
                     time_ns: u64::try_from(arrived.time.as_nanos()).unwrap_or(u64::MAX),
                 }
             }
-            Ask::Send {
+            NodeRequest::Send {
                 node,
                 to,
                 time_ms,
@@ -173,12 +174,12 @@ impl Inside {
                 agent.send(name, node, *to, [ms(*time_ms), ms(*limit_ms)])?;
                 Answer::Done {}
             }
-            Ask::Migrate { node } => Answer::Moved(agent.migrate(name, node)?),
-            Ask::Access {
+            NodeRequest::Migrate { node } => Answer::Moved(agent.migrate(name, node)?),
+            NodeRequest::Access {
                 access, user, what, ..
             } => access::carry_out(agent, name, (access, user), what)?,
-            Ask::Users {} => Answer::Users(agent.access(name)?),
-            Ask::Impair {
+            NodeRequest::Users {} => Answer::Users(agent.access(name)?),
+            NodeRequest::Impair {
                 node,
                 interface,
                 impairment,
@@ -186,14 +187,16 @@ impl Inside {
                 agent.impair_end(name, [node, interface], *impairment)?;
                 Answer::Done {}
             }
-            Ask::SwitchNode { .. } | Ask::SwitchLink { .. } => switch(agent, name, &wanted.ask)?,
-            Ask::Copy { .. } | Ask::StopCapture { .. } => {
+            NodeRequest::SwitchNode { .. } | NodeRequest::SwitchLink { .. } => {
+                switch(agent, name, &wanted.ask)?
+            }
+            NodeRequest::Copy { .. } | NodeRequest::StopCapture { .. } => {
                 self.copies.answer(agent, name, wanted)?
             }
-            Ask::WatchEchoes { .. }
-            | Ask::EndEchoes { .. }
-            | Ask::Seek { .. }
-            | Ask::Found { .. } => self.begin_or_end(agent, name, wanted)?,
+            NodeRequest::WatchEchoes { .. }
+            | NodeRequest::EndEchoes { .. }
+            | NodeRequest::Seek { .. }
+            | NodeRequest::Found { .. } => self.begin_or_end(agent, name, wanted)?,
         })
     }
 
@@ -209,7 +212,7 @@ impl Inside {
             (wanted.who.clone(), name.to_owned(), node.clone(), session)
         };
         match &wanted.ask {
-            Ask::Exec {
+            NodeRequest::Exec {
                 node,
                 command,
                 limit_ms,
@@ -226,7 +229,7 @@ impl Inside {
                 let status = agent.stream(name, (node, command), until, &mut kept)?;
                 return Ok(Answer::Ran(ExecReply::of(kept, status)));
             }
-            Ask::Begin {
+            NodeRequest::Begin {
                 node,
                 command,
                 limit_ms,
@@ -245,7 +248,7 @@ impl Inside {
                     safe(&error.into())
                 })?;
             }
-            Ask::Output {
+            NodeRequest::Output {
                 node,
                 session,
                 since,
@@ -256,7 +259,7 @@ impl Inside {
                 let key = key(node, *session);
                 return self.streams.output(&key, [*since, *bytes_max], wait);
             }
-            Ask::EndExec { node, session } => self.executions.end(key(node, *session)),
+            NodeRequest::EndExec { node, session } => self.executions.end(key(node, *session)),
             _ => {}
         }
         Ok(Answer::Done {})
@@ -271,12 +274,12 @@ impl Inside {
         wanted: &NetworkRequest,
     ) -> Result<Answer, Error> {
         Ok(match &wanted.ask {
-            Ask::WatchEchoes { node, to, session } => {
+            NodeRequest::WatchEchoes { node, to, session } => {
                 self.watches
                     .begin(*session, || agent.watch(name, node, *to))?;
                 Answer::Done {}
             }
-            Ask::EndEchoes { session, .. } => {
+            NodeRequest::EndEchoes { session, .. } => {
                 let echoes = self.watches.end(*session)?;
                 Answer::Echoes {
                     sent: echoes.sent,
@@ -284,13 +287,13 @@ impl Inside {
                     gap_ns: u64::try_from(echoes.gap.as_nanos()).unwrap_or(u64::MAX),
                 }
             }
-            Ask::Seek { session, sought } => {
+            NodeRequest::Seek { session, sought } => {
                 let key = (wanted.who.clone(), name.to_owned(), *session);
                 self.seeking
                     .begin(key, || agent.watch_trace(name, sought))?;
                 Answer::Done {}
             }
-            Ask::Found { session } => {
+            NodeRequest::Found { session } => {
                 let key = (wanted.who.clone(), name.to_owned(), *session);
                 Answer::Found(self.seeking.end(&key)?)
             }
@@ -309,7 +312,7 @@ impl Inside {
             (wanted.who.clone(), name.to_owned(), node.clone(), session)
         };
         match &wanted.ask {
-            Ask::Watch {
+            NodeRequest::Watch {
                 node,
                 session,
                 since,
@@ -328,7 +331,7 @@ impl Inside {
                     has_ended,
                 });
             }
-            Ask::Type {
+            NodeRequest::Type {
                 node,
                 session,
                 bytes,
@@ -337,7 +340,7 @@ impl Inside {
                 let session = session.ok_or(Error::ended("the console's session"))?;
                 session.type_in(bytes)?;
             }
-            Ask::Leave { node, session } => self.sessions.end(&key(node, *session)),
+            NodeRequest::Leave { node, session } => self.sessions.end(&key(node, *session)),
             _ => {}
         }
         Ok(Answer::Done {})
@@ -375,10 +378,10 @@ impl Inside {
 }
 
 /// Switches a node or link off or on, and waits for the result; not for other requests.
-fn switch(agent: &Agent, name: &str, ask: &Ask) -> Result<Answer, Error> {
+fn switch(agent: &Agent, name: &str, ask: &NodeRequest) -> Result<Answer, Error> {
     match ask {
-        Ask::SwitchNode { node, what } => drop(agent.switch_node(name, node, *what)?),
-        Ask::SwitchLink {
+        NodeRequest::SwitchNode { node, what } => drop(agent.switch_node(name, node, *what)?),
+        NodeRequest::SwitchLink {
             node,
             interface,
             is_up,

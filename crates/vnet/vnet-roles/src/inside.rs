@@ -39,7 +39,7 @@ pub mod trace;
 /// A request to the nodes of a network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Ask {
+pub enum NodeRequest {
     /// Report the state of the network's nodes and links on the host.
     Look {},
     /// Run a command in a node.
@@ -54,8 +54,8 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<u64>,
     },
-    /// Begin to run a command in a node. The host answers at once; [`Ask::Output`] fetches the
-    /// output.
+    /// Begin to run a command in a node. The host answers at once; [`NodeRequest::Output`] fetches
+    /// the output.
     Begin {
         /// Name of the node that runs the command.
         node: String,
@@ -63,16 +63,17 @@ pub enum Ask {
         command: String,
         /// Time in milliseconds after which the command is killed.
         limit_ms: u64,
-        /// Number of the command, drawn by the VNO; [`Ask::Output`] and [`Ask::EndExec`] name it.
+        /// Number of the command, drawn by the VNO; [`NodeRequest::Output`] and
+        /// [`NodeRequest::EndExec`] name it.
         session: u64,
     },
-    /// Return output of a command that [`Ask::Begin`] has started, as soon as there is some. The
-    /// host keeps only little output, so the command has to wait until its output is fetched. The
-    /// host ends a command for which no such request comes for a minute.
+    /// Return output of a command that [`NodeRequest::Begin`] has started, as soon as there is
+    /// some. The host keeps only little output, so the command has to wait until its output is
+    /// fetched. The host ends a command for which no such request comes for a minute.
     Output {
         /// Name of the node that runs the command.
         node: String,
-        /// Number of the command, as in [`Ask::Begin`].
+        /// Number of the command, as in [`NodeRequest::Begin`].
         session: u64,
         /// Position in the output from which to return bytes; the caller has received all bytes
         /// before it, and the host discards them.
@@ -83,12 +84,12 @@ pub enum Ask {
         /// Longest time for which the host waits for output before it answers, ms.
         wait_ms: u64,
     },
-    /// End a command in a node. If [`Ask::Exec`] or [`Ask::Begin`] arrives at the host after this,
-    /// the command is not run.
+    /// End a command in a node. If [`NodeRequest::Exec`] or [`NodeRequest::Begin`] arrives at the
+    /// host after this, the command is not run.
     EndExec {
         /// Name of the node that runs the command.
         node: String,
-        /// Number of the command, as in [`Ask::Exec`] or [`Ask::Begin`].
+        /// Number of the command, as in [`NodeRequest::Exec`] or [`NodeRequest::Begin`].
         session: u64,
     },
     /// Return output of a node's console. The first request of a session registers the viewer.
@@ -106,7 +107,7 @@ pub enum Ask {
     Type {
         /// Name of the node at whose console to type.
         node: String,
-        /// Number of the session, as in [`Ask::Watch`].
+        /// Number of the session, as in [`NodeRequest::Watch`].
         session: u64,
         /// The bytes to type.
         bytes: Vec<u8>,
@@ -115,7 +116,7 @@ pub enum Ask {
     Leave {
         /// Name of the node whose console was watched.
         node: String,
-        /// Number of the session, as in [`Ask::Watch`].
+        /// Number of the session, as in [`NodeRequest::Watch`].
         session: u64,
     },
     /// Send an echo request from a node.
@@ -166,7 +167,7 @@ pub enum Ask {
     EndEchoes {
         /// Name of the node that sends the echo requests.
         node: String,
-        /// Number of the session, as in [`Ask::WatchEchoes`].
+        /// Number of the session, as in [`NodeRequest::WatchEchoes`].
         session: u64,
     },
     /// Make or revoke tokens of an end user.
@@ -229,13 +230,13 @@ pub enum Ask {
         /// Longest time for which the host waits for bytes before it answers, ms.
         wait_ms: u64,
     },
-    /// Stop the capture that [`Ask::Copy`] has started. What was captured so far, and the end of
-    /// the file, can still be fetched.
+    /// Stop the capture that [`NodeRequest::Copy`] has started. What was captured so far, and the
+    /// end of the file, can still be fetched.
     #[serde(rename = "enough")]
     StopCapture {
         /// Name of the node whose frames are copied.
         node: String,
-        /// Number of the session, as in [`Ask::Copy`].
+        /// Number of the session, as in [`NodeRequest::Copy`].
         session: u64,
     },
     /// Start to watch all ports of the network on the host for the echo requests of a trace.
@@ -245,9 +246,9 @@ pub enum Ask {
         /// The echo requests to watch for.
         sought: Sought,
     },
-    /// End the watch that [`Ask::Seek`] has started, and return what the host has seen.
+    /// End the watch that [`NodeRequest::Seek`] has started, and return what the host has seen.
     Found {
-        /// Number of the session, as in [`Ask::Seek`].
+        /// Number of the session, as in [`NodeRequest::Seek`].
         session: u64,
     },
 }
@@ -260,36 +261,39 @@ pub struct NetworkRequest {
     /// Uid of the network that the request is about.
     pub vnet: VnetId,
     /// The request that the host carries out.
-    pub ask: Ask,
+    pub ask: NodeRequest,
     /// On whose behalf: the operator, followed by each role that has forwarded the request.
     pub who: Vec<String>,
 }
 
-impl Ask {
+impl NodeRequest {
     /// The node that the request concerns; `None` if it concerns the whole network.
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         match self {
-            Ask::Look {} | Ask::Users {} | Ask::Seek { .. } | Ask::Found { .. } => None,
-            Ask::Exec { node, .. }
-            | Ask::Begin { node, .. }
-            | Ask::Output { node, .. }
-            | Ask::EndExec { node, .. }
-            | Ask::Watch { node, .. }
-            | Ask::Type { node, .. }
-            | Ask::Leave { node, .. }
-            | Ask::Echo { node, .. }
-            | Ask::Receive { node, .. }
-            | Ask::Send { node, .. }
-            | Ask::Access { node, .. }
-            | Ask::Migrate { node }
-            | Ask::Impair { node, .. }
-            | Ask::SwitchNode { node, .. }
-            | Ask::SwitchLink { node, .. }
-            | Ask::Copy { node, .. }
-            | Ask::StopCapture { node, .. }
-            | Ask::WatchEchoes { node, .. }
-            | Ask::EndEchoes { node, .. } => Some(node),
+            NodeRequest::Look {}
+            | NodeRequest::Users {}
+            | NodeRequest::Seek { .. }
+            | NodeRequest::Found { .. } => None,
+            NodeRequest::Exec { node, .. }
+            | NodeRequest::Begin { node, .. }
+            | NodeRequest::Output { node, .. }
+            | NodeRequest::EndExec { node, .. }
+            | NodeRequest::Watch { node, .. }
+            | NodeRequest::Type { node, .. }
+            | NodeRequest::Leave { node, .. }
+            | NodeRequest::Echo { node, .. }
+            | NodeRequest::Receive { node, .. }
+            | NodeRequest::Send { node, .. }
+            | NodeRequest::Access { node, .. }
+            | NodeRequest::Migrate { node }
+            | NodeRequest::Impair { node, .. }
+            | NodeRequest::SwitchNode { node, .. }
+            | NodeRequest::SwitchLink { node, .. }
+            | NodeRequest::Copy { node, .. }
+            | NodeRequest::StopCapture { node, .. }
+            | NodeRequest::WatchEchoes { node, .. }
+            | NodeRequest::EndEchoes { node, .. } => Some(node),
         }
     }
 
@@ -298,27 +302,31 @@ impl Ask {
     pub fn limit(&self) -> Duration {
         let ms = match self {
             // These involve no guest, and a silent host must not delay the answers of all others.
-            Ask::Look {} | Ask::Seek { .. } | Ask::Found { .. } => return OF_HOST,
-            Ask::Users {}
-            | Ask::Access { .. }
-            | Ask::Begin { .. }
-            | Ask::EndExec { .. }
-            | Ask::Type { .. }
-            | Ask::Leave { .. }
-            | Ask::Impair { .. }
-            | Ask::StopCapture { .. }
-            | Ask::WatchEchoes { .. }
-            | Ask::EndEchoes { .. } => 0,
-            Ask::Exec { limit_ms, .. }
-            | Ask::Echo { limit_ms, .. }
-            | Ask::Receive { limit_ms, .. } => *limit_ms,
-            Ask::Watch { wait_ms, .. }
-            | Ask::Copy { wait_ms, .. }
-            | Ask::Output { wait_ms, .. } => (*wait_ms).min(WATCH_MS_MAX),
-            Ask::Send {
+            NodeRequest::Look {} | NodeRequest::Seek { .. } | NodeRequest::Found { .. } => {
+                return OF_HOST;
+            }
+            NodeRequest::Users {}
+            | NodeRequest::Access { .. }
+            | NodeRequest::Begin { .. }
+            | NodeRequest::EndExec { .. }
+            | NodeRequest::Type { .. }
+            | NodeRequest::Leave { .. }
+            | NodeRequest::Impair { .. }
+            | NodeRequest::StopCapture { .. }
+            | NodeRequest::WatchEchoes { .. }
+            | NodeRequest::EndEchoes { .. } => 0,
+            NodeRequest::Exec { limit_ms, .. }
+            | NodeRequest::Echo { limit_ms, .. }
+            | NodeRequest::Receive { limit_ms, .. } => *limit_ms,
+            NodeRequest::Watch { wait_ms, .. }
+            | NodeRequest::Copy { wait_ms, .. }
+            | NodeRequest::Output { wait_ms, .. } => (*wait_ms).min(WATCH_MS_MAX),
+            NodeRequest::Send {
                 time_ms, limit_ms, ..
             } => time_ms.saturating_add(*limit_ms),
-            Ask::Migrate { .. } | Ask::SwitchNode { .. } | Ask::SwitchLink { .. } => CHANGE_MS,
+            NodeRequest::Migrate { .. }
+            | NodeRequest::SwitchNode { .. }
+            | NodeRequest::SwitchLink { .. } => CHANGE_MS,
         };
         Duration::from_millis(ms.min(LIMIT_MS_MAX)) + MARGIN
     }
@@ -328,16 +336,16 @@ impl Ask {
     #[must_use]
     pub fn deed(&self) -> Option<String> {
         match self {
-            Ask::Exec { command, .. } | Ask::Begin { command, .. } => {
+            NodeRequest::Exec { command, .. } | NodeRequest::Begin { command, .. } => {
                 Some(format!("runs `{}`", noted(command)))
             }
-            Ask::Watch { since: 0, .. } => Some("watches the console".to_owned()),
-            Ask::Leave { .. } => Some("leaves the console".to_owned()),
-            Ask::Migrate { .. } => Some("has it move".to_owned()),
-            Ask::Access {
+            NodeRequest::Watch { since: 0, .. } => Some("watches the console".to_owned()),
+            NodeRequest::Leave { .. } => Some("leaves the console".to_owned()),
+            NodeRequest::Migrate { .. } => Some("has it move".to_owned()),
+            NodeRequest::Access {
                 access, user, what, ..
             } => Some(what.deed(access, user)),
-            Ask::Impair {
+            NodeRequest::Impair {
                 interface,
                 impairment,
                 ..
@@ -348,7 +356,7 @@ impl Ask {
                     None => format!("impairs what it sends at {interface} no longer"),
                 })
             }
-            Ask::SwitchNode { what, .. } => Some(
+            NodeRequest::SwitchNode { what, .. } => Some(
                 match what {
                     NodeSwitch::Stop => "stops it",
                     NodeSwitch::Start => "starts it",
@@ -356,13 +364,13 @@ impl Ask {
                 }
                 .to_owned(),
             ),
-            Ask::SwitchLink {
+            NodeRequest::SwitchLink {
                 interface, is_up, ..
             } => {
                 let word = if *is_up { "up" } else { "down" };
                 Some(format!("takes the link at {} {word}", noted(interface)))
             }
-            Ask::Copy {
+            NodeRequest::Copy {
                 since: 0,
                 wait_ms: 0,
                 interface,
@@ -376,23 +384,26 @@ impl Ask {
     #[must_use]
     pub fn verb(&self) -> Verb {
         match self {
-            Ask::Look {} => Verb::See,
-            Ask::Exec { .. } | Ask::Begin { .. } | Ask::Output { .. } | Ask::EndExec { .. } => {
-                Verb::Exec
-            }
-            Ask::Watch { .. } | Ask::Leave { .. } => Verb::Watch,
-            Ask::Type { .. } => Verb::Console,
-            Ask::Echo { .. }
-            | Ask::Receive { .. }
-            | Ask::Send { .. }
-            | Ask::Seek { .. }
-            | Ask::Found { .. } => Verb::Test,
-            Ask::Copy { .. } | Ask::StopCapture { .. } => Verb::Capture,
-            Ask::Impair { .. } | Ask::SwitchLink { .. } => Verb::Impair,
-            Ask::SwitchNode { .. } => Verb::Restart,
+            NodeRequest::Look {} => Verb::See,
+            NodeRequest::Exec { .. }
+            | NodeRequest::Begin { .. }
+            | NodeRequest::Output { .. }
+            | NodeRequest::EndExec { .. } => Verb::Exec,
+            NodeRequest::Watch { .. } | NodeRequest::Leave { .. } => Verb::Watch,
+            NodeRequest::Type { .. } => Verb::Console,
+            NodeRequest::Echo { .. }
+            | NodeRequest::Receive { .. }
+            | NodeRequest::Send { .. }
+            | NodeRequest::Seek { .. }
+            | NodeRequest::Found { .. } => Verb::Test,
+            NodeRequest::Copy { .. } | NodeRequest::StopCapture { .. } => Verb::Capture,
+            NodeRequest::Impair { .. } | NodeRequest::SwitchLink { .. } => Verb::Impair,
+            NodeRequest::SwitchNode { .. } => Verb::Restart,
             // Only a PIP may request watches; the roles below a VNO refuse them to all others.
-            Ask::Migrate { .. } | Ask::WatchEchoes { .. } | Ask::EndEchoes { .. } => Verb::Migrate,
-            Ask::Access { .. } | Ask::Users {} => Verb::Token,
+            NodeRequest::Migrate { .. }
+            | NodeRequest::WatchEchoes { .. }
+            | NodeRequest::EndEchoes { .. } => Verb::Migrate,
+            NodeRequest::Access { .. } | NodeRequest::Users {} => Verb::Token,
         }
     }
 }
@@ -400,12 +411,12 @@ impl Ask {
 /// The requests that give a link the impairments `wanted`: one for each end whose impairment
 /// differs at present.
 #[must_use]
-pub fn impairments(link: &LinkReport, wanted: &LinkImpairment) -> Vec<Ask> {
+pub fn impairments(link: &LinkReport, wanted: &LinkImpairment) -> Vec<NodeRequest> {
     let sides = [0, 1].into_iter();
     let differ = sides.filter(|side| wanted.of_side(*side) != link.impairment.of_side(*side));
     let ask = |side: usize| {
         let (node, interface) = link.ends[side].split_once(':')?;
-        Some(Ask::Impair {
+        Some(NodeRequest::Impair {
             node: node.to_owned(),
             interface: interface.to_owned(),
             impairment: wanted.of_side(side),
@@ -416,10 +427,10 @@ pub fn impairments(link: &LinkReport, wanted: &LinkImpairment) -> Vec<Ask> {
 
 /// The requests that take a link down or up, one for each end at a node.
 #[must_use]
-pub fn link_switches(link: &LinkReport, is_up: bool) -> Vec<Ask> {
+pub fn link_switches(link: &LinkReport, is_up: bool) -> Vec<NodeRequest> {
     let ends = link.ends.iter();
     let ends = ends.filter_map(|end| end.split_once(':'));
-    let ask = |(node, interface): (&str, &str)| Ask::SwitchLink {
+    let ask = |(node, interface): (&str, &str)| NodeRequest::SwitchLink {
         node: node.to_owned(),
         interface: interface.to_owned(),
         is_up,

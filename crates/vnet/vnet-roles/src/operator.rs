@@ -22,7 +22,7 @@ use crate::calling::address::Address;
 use crate::calling::connection::{CallError, Callee, Request};
 use crate::identity::{Identity, Role};
 use crate::inside::access::AtAccess;
-use crate::inside::{self, Ask, Look};
+use crate::inside::{self, Look, NodeRequest};
 use crate::keys::{KeyDir, KeyError, Tls};
 
 pub use self::of_pip::PipClient;
@@ -145,7 +145,7 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`].
-    pub fn ask(&self, name: &str, ask: &Ask) -> Answer<inside::Answer> {
+    pub fn ask(&self, name: &str, ask: &NodeRequest) -> Answer<inside::Answer> {
         let body = serde_json::to_string(ask).expect("asks have no keys but texts and numbers");
         self.call(&Request {
             method: "POST",
@@ -160,7 +160,7 @@ impl Client {
     /// # Errors
     /// [`CallError`].
     pub fn look(&self, name: &str) -> Answer<Look> {
-        match self.ask(name, &Ask::Look {})? {
+        match self.ask(name, &NodeRequest::Look {})? {
             inside::Answer::Looked(look) => Ok(look),
             other => Err(self.wrong(&other)),
         }
@@ -253,7 +253,7 @@ impl Client {
         let [access, user] = [access, user].map(str::to_owned);
         // The VNO fills in the node of the access point.
         let node = String::new();
-        let ask = Ask::Access {
+        let ask = NodeRequest::Access {
             node,
             access,
             user,
@@ -267,7 +267,7 @@ impl Client {
     /// # Errors
     /// [`CallError`].
     pub fn users(&self, name: &str) -> Answer<Vec<AccessReport>> {
-        match self.ask(name, &Ask::Users {})? {
+        match self.ask(name, &NodeRequest::Users {})? {
             inside::Answer::Users(points) => Ok(points),
             other => Err(self.wrong(&other)),
         }
@@ -303,7 +303,7 @@ impl Client {
     /// [`CallError`].
     pub fn migrate(&self, name: &str, node: &str) -> Answer<MigrationReport> {
         let node = node.to_owned();
-        match self.ask(name, &Ask::Migrate { node })? {
+        match self.ask(name, &NodeRequest::Migrate { node })? {
             inside::Answer::Moved(report) => Ok(report),
             other => Err(self.wrong(&other)),
         }
@@ -315,7 +315,8 @@ impl Client {
     /// [`CallError`].
     pub fn switch_node(&self, name: &str, node: &str, what: NodeSwitch) -> Answer<()> {
         let node = node.to_owned();
-        self.ask(name, &Ask::SwitchNode { node, what }).map(drop)
+        self.ask(name, &NodeRequest::SwitchNode { node, what })
+            .map(drop)
     }
 
     /// Takes a link down or up, at each of its ends.
@@ -362,7 +363,7 @@ impl Client {
     pub fn trace(&self, name: &str, query: &TraceQuery, session: u64) -> Answer<Trace> {
         let (seen, document) = (self.seen(name)?, self.document(name)?);
         let look = self.look(name)?;
-        let ask = |ask: Ask| self.asking(name, &ask);
+        let ask = |ask: NodeRequest| self.asking(name, &ask);
         inside::trace::run((seen.vnet, &document), &look, query, session, &ask)
             .map_err(CallError::Refused)
     }
@@ -407,7 +408,7 @@ impl Client {
         self.ask(name, &wanted.stop_capture()).map(drop)
     }
 
-    fn asking(&self, name: &str, ask: &Ask) -> Result<inside::Answer, ErrorBody> {
+    fn asking(&self, name: &str, ask: &NodeRequest) -> Result<inside::Answer, ErrorBody> {
         self.ask(name, ask).map_err(|error| match error {
             CallError::Refused(refusal) => refusal,
             error => ErrorBody::new(ErrorCode::Internal, error.to_string()),
@@ -450,8 +451,8 @@ impl Client {
     }
 }
 
-fn ask_of(exec: &Exec) -> Ask {
-    Ask::Exec {
+fn ask_of(exec: &Exec) -> NodeRequest {
+    NodeRequest::Exec {
         node: exec.node.clone(),
         command: exec.command.clone(),
         limit_ms: exec.limit_ms,

@@ -7,7 +7,7 @@ use carina_vnet::document::{Document, Form};
 use carina_vnet::grant::{Grant, Verb};
 use carina_vnet::report::Exec;
 use carina_vnet_roles::identity::Role;
-use carina_vnet_roles::inside::{Answer, Ask};
+use carina_vnet_roles::inside::{Answer, NodeRequest};
 use carina_vnet_roles::operator::{self, Client};
 
 use crate::played::{Providers, document, wait_until, wait_until_gone};
@@ -31,7 +31,7 @@ fn exec(client: &Client, name: &str, node: &str) -> operator::Answer<String> {
 }
 
 fn watch(client: &Client, node: &str) -> operator::Answer<Answer> {
-    let ask = Ask::Watch {
+    let ask = NodeRequest::Watch {
         node: node.to_owned(),
         session: 1,
         since: 0,
@@ -41,7 +41,7 @@ fn watch(client: &Client, node: &str) -> operator::Answer<Answer> {
 }
 
 fn type_at(client: &Client, node: &str) -> operator::Answer<Answer> {
-    let ask = Ask::Type {
+    let ask = NodeRequest::Type {
         node: node.to_owned(),
         session: 1,
         bytes: b"x".to_vec(),

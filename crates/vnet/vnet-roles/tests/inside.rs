@@ -10,7 +10,7 @@ use carina_vnet::host_part::VnetId;
 use carina_vnet::report::Exec;
 use carina_vnet_roles::calling::connection::{CallError, Callee, Request};
 use carina_vnet_roles::identity::{Identity, Role};
-use carina_vnet_roles::inside::{Answer, Ask, NetworkRequest};
+use carina_vnet_roles::inside::{Answer, NetworkRequest, NodeRequest};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use serde_json::json;
 
@@ -102,7 +102,7 @@ fn operator_asks_its_nodes_wherever_they_are() {
     let keys = providers.keys();
     let wanted = |vnet: VnetId| NetworkRequest {
         vnet,
-        ask: Ask::Exec {
+        ask: NodeRequest::Exec {
             node: "a".into(),
             command: "true".into(),
             limit_ms: 1000,

@@ -26,7 +26,7 @@ use carina_vnet_roles::configuration::{
 };
 use carina_vnet_roles::driver::Clock;
 use carina_vnet_roles::identity::{Identity, Role};
-use carina_vnet_roles::inside::{Answer, Ask, EndReport, Look, NetworkRequest};
+use carina_vnet_roles::inside::{Answer, EndReport, Look, NetworkRequest, NodeRequest};
 use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
 use carina_vnet_roles::operator::Client;
@@ -240,7 +240,7 @@ impl Hosting for Played {
         let part = hosts[self.number].parts.get(&wanted.vnet);
         let has = |node: &str| part.is_some_and(|(part, _)| part.node(node).is_some());
         match &wanted.ask {
-            Ask::Exec {
+            NodeRequest::Exec {
                 command,
                 session: Some(session),
                 ..
@@ -249,11 +249,11 @@ impl Hosting for Played {
                 self.commands.run(*session);
                 Err(ErrorBody::new(ErrorCode::Conflict, "it is ended"))
             }
-            Ask::EndExec { session, .. } => {
+            NodeRequest::EndExec { session, .. } => {
                 self.commands.end(*session);
                 Ok(Answer::Done {})
             }
-            Ask::Exec { node, .. } if has(node) => {
+            NodeRequest::Exec { node, .. } if has(node) => {
                 let output = format!("{node}: {}", wanted.who.join(", "));
                 Ok(Answer::Ran(ExecReply {
                     status: 0,
@@ -262,7 +262,7 @@ impl Hosting for Played {
                     dropped: 0,
                 }))
             }
-            Ask::Look {} => {
+            NodeRequest::Look {} => {
                 let nodes = part.into_iter().flat_map(|(part, _)| &part.nodes);
                 let output = hosts[self.number].report(self.clock.now(), |_, _| true);
                 let output = output.parts.into_iter().find(|it| it.vnet == wanted.vnet);
@@ -297,8 +297,10 @@ impl Hosting for Played {
                     layout: None,
                 }))
             }
-            Ask::Watch { node, .. } | Ask::Type { node, .. } if has(node) => Ok(Answer::Done {}),
-            Ask::Access { node, user, .. } if has(node) => Ok(Answer::Revoked(Revoked {
+            NodeRequest::Watch { node, .. } | NodeRequest::Type { node, .. } if has(node) => {
+                Ok(Answer::Done {})
+            }
+            NodeRequest::Access { node, user, .. } if has(node) => Ok(Answer::Revoked(Revoked {
                 was_joined: user == "alice",
             })),
             other => panic!("{other:?}"),

@@ -134,7 +134,7 @@ impl Management {
         }
         match self.lookup(now, remote, local) {
             Lookup::Known(members) => self.flow_located(now, key, Ok(members), dt),
-            Lookup::Ask(homes) => {
+            Lookup::Query(homes) => {
                 let object = Object::Application(Some(remote.to_string()));
                 let message = schema::request(Opcode::Start, &object, None);
                 let what = Purpose::Lookup {

@@ -11,7 +11,7 @@ use super::Hosting;
 use crate::calling::connection::{CallError, Callee, Connection, Request};
 use crate::inside::request_queue::Reply;
 use crate::inside::tenants::Places;
-use crate::inside::{Ask, NetworkRequest};
+use crate::inside::{NetworkRequest, NodeRequest};
 use crate::log::Log;
 use crate::serving::messages::BODY_MAX;
 use crate::wire::Ender;
@@ -134,7 +134,7 @@ impl Shared {
     /// Carries out a request on a thread of its own.
     fn begin(self: &Arc<Shared>, number: u64, wanted: NetworkRequest, host: &Arc<impl Hosting>) {
         let places = match wanted.ask {
-            Ask::EndExec { .. } => &self.ends,
+            NodeRequest::EndExec { .. } => &self.ends,
             _ => &self.works,
         };
         let place = places.take(&wanted.who);

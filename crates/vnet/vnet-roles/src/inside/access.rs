@@ -10,7 +10,7 @@ use carina_vnet::access::Right;
 use carina_vnet::document::{Attach, Document};
 use serde::{Deserialize, Serialize};
 
-use super::Ask;
+use super::NodeRequest;
 
 /// A request to an access point that concerns one user: make a token, or revoke the user's tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,14 +41,14 @@ impl AtAccess {
     }
 }
 
-impl Ask {
+impl NodeRequest {
     /// Fills in the node of the access point from the network's document. Does nothing to other
     /// requests.
     ///
     /// # Errors
     /// The document has no such access point, or its users join without tokens.
     pub fn find_access(&mut self, document: &Document) -> Result<(), ErrorBody> {
-        let Ask::Access { node, access, .. } = self else {
+        let NodeRequest::Access { node, access, .. } = self else {
             return Ok(());
         };
         let refusal = |code, what: String| Err(ErrorBody::new(code, what));
@@ -95,7 +95,7 @@ mod tests {
                     users = [\"carol\"]\nrate = \"1Mbps\"\n";
         let document = Document::read(text, Form::Toml).unwrap();
         let find = |access: &str| {
-            let mut ask = Ask::Access {
+            let mut ask = NodeRequest::Access {
                 node: "elsewhere".to_owned(),
                 access: access.to_owned(),
                 user: "alice".to_owned(),

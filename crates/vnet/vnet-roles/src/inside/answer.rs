@@ -9,7 +9,7 @@ use carina_vnet::report::{ExecLine, ExecReply, MigrationReport, NodeReport, Pass
 use carina_vnet::trace::PieceSeen;
 use serde::{Deserialize, Serialize};
 
-/// What a host answers to an [`Ask`](super::Ask).
+/// What a host answers to a [`NodeRequest`](super::NodeRequest).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {

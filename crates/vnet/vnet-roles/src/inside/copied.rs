@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Ask;
+use super::NodeRequest;
 
 /// Which frames a remote host captures for a viewer: those that pass one end of a link. Makes the
 /// requests of the viewer's session.
@@ -47,8 +47,8 @@ impl Copied {
     /// soon as it has some, or after `wait` (at most 10 s) without any. The first request of a
     /// session has 0 for both, and starts the capture.
     #[must_use]
-    pub fn ask(&self, since: u64, wait: Duration) -> Ask {
-        Ask::Copy {
+    pub fn ask(&self, since: u64, wait: Duration) -> NodeRequest {
+        NodeRequest::Copy {
             node: self.node.clone(),
             interface: self.interface.clone(),
             far: self.far.clone(),
@@ -61,8 +61,8 @@ impl Copied {
 
     /// The request that stops the capture. What was captured so far can still be fetched.
     #[must_use]
-    pub fn stop_capture(&self) -> Ask {
-        Ask::StopCapture {
+    pub fn stop_capture(&self) -> NodeRequest {
+        NodeRequest::StopCapture {
             node: self.node.clone(),
             session: self.session,
         }

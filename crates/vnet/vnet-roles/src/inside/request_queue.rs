@@ -170,12 +170,12 @@ mod tests {
     use carina_vnet::host_part::VnetId;
 
     use super::*;
-    use crate::inside::Ask;
+    use crate::inside::NodeRequest;
 
     fn wanted() -> NetworkRequest {
         NetworkRequest {
             vnet: VnetId::new(1),
-            ask: Ask::Look {},
+            ask: NodeRequest::Look {},
             who: Vec::new(),
         }
     }

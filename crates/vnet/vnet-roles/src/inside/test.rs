@@ -9,19 +9,19 @@ use carina_vnet::document::{Document, Test};
 use carina_vnet::host_part::LinkState;
 use carina_vnet::report::TestReport;
 
-use super::{Answer, Ask, Look};
+use super::{Answer, Look, NodeRequest};
 
 /// A function that sends a request and returns its answer or refusal.
-pub type Asking<'a> = dyn Fn(Ask) -> Result<Answer, ErrorBody> + Sync + 'a;
+pub type SendRequest<'a> = dyn Fn(NodeRequest) -> Result<Answer, ErrorBody> + Sync + 'a;
 
 /// Probes each link from each of its ends, then runs each test of the document.
-pub fn run(document: &Document, look: &Look, ask: &Asking<'_>) -> Vec<TestReport> {
+pub fn run(document: &Document, look: &Look, ask: &SendRequest<'_>) -> Vec<TestReport> {
     let mut reports = vec![probes(look, ask)];
     reports.extend(document.test.iter().map(|test| one(look, test, ask)));
     reports
 }
 
-fn probes(look: &Look, ask: &Asking<'_>) -> TestReport {
+fn probes(look: &Look, ask: &SendRequest<'_>) -> TestReport {
     let mut failed = Vec::new();
     for end in &look.ends {
         let Some((node, interface)) = end.end.split_once(':') else {
@@ -55,7 +55,7 @@ fn probes(look: &Look, ask: &Asking<'_>) -> TestReport {
     }
 }
 
-fn one(look: &Look, test: &Test, ask: &Asking<'_>) -> TestReport {
+fn one(look: &Look, test: &Test, ask: &SendRequest<'_>) -> TestReport {
     let (test, tried) = match (&test.ping, &test.throughput) {
         (Some([from, to]), _) => (
             format!("ping {from} {to}"),
@@ -82,7 +82,7 @@ fn ping(
     look: &Look,
     [from, to]: [&str; 2],
     test: &Test,
-    ask: &Asking<'_>,
+    ask: &SendRequest<'_>,
 ) -> Result<(bool, String), String> {
     let address = address_of(look, to, None).ok_or_else(|| format!("{to} has no interface"))?;
     let rtt_ns = echo(from, address, ask)?;
@@ -95,19 +95,19 @@ fn throughput(
     look: &Look,
     [from, to]: [&str; 2],
     test: &Test,
-    ask: &Asking<'_>,
+    ask: &SendRequest<'_>,
 ) -> Result<(bool, String), String> {
     let address = address_of(look, to, None).ok_or_else(|| format!("{to} has no interface"))?;
     let limit_ms = ms(STREAM_LIMIT);
     let arrived = std::thread::scope(|scope| {
         let takes = scope.spawn(|| {
-            ask(Ask::Receive {
+            ask(NodeRequest::Receive {
                 node: to.to_owned(),
                 port: STREAM_PORT,
                 limit_ms: limit_ms + ms(STREAM),
             })
         });
-        ask(Ask::Send {
+        ask(NodeRequest::Send {
             node: from.to_owned(),
             to: SocketAddrV4::new(address, STREAM_PORT),
             time_ms: ms(STREAM),
@@ -126,8 +126,8 @@ fn throughput(
     Ok((bps >= least, format!("{:.3} Mbit/s", bps / 1e6)))
 }
 
-fn echo(node: &str, to: Ipv4Addr, ask: &Asking<'_>) -> Result<u64, String> {
-    let asked = Ask::Echo {
+fn echo(node: &str, to: Ipv4Addr, ask: &SendRequest<'_>) -> Result<u64, String> {
+    let asked = NodeRequest::Echo {
         node: node.to_owned(),
         to,
         limit_ms: ms(PING),

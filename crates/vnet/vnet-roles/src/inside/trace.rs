@@ -9,8 +9,8 @@ use carina_vnet::host_part::VnetId;
 use carina_vnet::trace::{ECHO, ECHOES_MAX, Together, Trace, TraceQuery};
 
 use super::network_report::whole;
-use super::test::Asking;
-use super::{Answer, Ask, Look};
+use super::test::SendRequest;
+use super::{Answer, Look, NodeRequest};
 
 /// Sends echo requests from one node to another, collects from all hosts where the frames were
 /// seen, and returns the path. `session` is a random number that identifies the trace at the hosts.
@@ -22,7 +22,7 @@ pub fn run(
     look: &Look,
     query: &TraceQuery,
     session: u64,
-    ask: &Asking<'_>,
+    ask: &SendRequest<'_>,
 ) -> Result<Trace, ErrorBody> {
     if !(1..=ECHOES_MAX).contains(&query.echoes) {
         let what = format!("{} echos: must be 1 to {ECHOES_MAX}", query.echoes);
@@ -44,13 +44,13 @@ pub fn run(
         let what = format!("no route leads from {} to {}", query.from, query.to);
         ErrorBody::new(ErrorCode::NotFound, what)
     })?;
-    ask(Ask::Seek {
+    ask(NodeRequest::Seek {
         session,
         sought: together.sought(),
     })?;
     let mut rtts = Vec::new();
     for _ in 0..query.echoes {
-        let echo = Ask::Echo {
+        let echo = NodeRequest::Echo {
             node: query.from.clone(),
             to: together.address(),
             limit_ms: u64::try_from(ECHO.as_millis()).unwrap_or(u64::MAX),
@@ -60,7 +60,7 @@ pub fn run(
             rtts.push(Duration::from_nanos(rtt_ns));
         }
     }
-    match ask(Ask::Found { session })? {
+    match ask(NodeRequest::Found { session })? {
         Answer::Found(seen) => Ok(together.trace(query, &rtts, &seen)),
         _ => {
             let what = "something else was answered";

@@ -22,7 +22,7 @@ use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::{Below, together};
 use crate::inside::request_queue::Reply;
-use crate::inside::{Answer, Ask, NetworkRequest};
+use crate::inside::{Answer, NetworkRequest, NodeRequest};
 use crate::machine::{no_right, of_another};
 
 /// What the HTTP handlers of a VNP share. They take requests about nodes from VNOs, and forward
@@ -74,7 +74,7 @@ async fn ask_vnp<S: Store + Send + 'static>(
     let asked = async {
         let (caller, wanted) = wanted_of(from, Role::Vnp, Role::Vno, body).await?;
         let (vnet, node) = (wanted.vnet, wanted.ask.node().map(str::to_owned));
-        let looks = matches!(wanted.ask, Ask::Look {});
+        let looks = matches!(wanted.ask, NodeRequest::Look {});
         let asker = caller.clone();
         let pips = asks.handle.ask(move |it, now| {
             let owner = it.owner(now, vnet);
@@ -181,7 +181,10 @@ async fn wanted_of(
         return Err(no_right(callee, &caller, &[may]));
     }
     let mut wanted: NetworkRequest = read(&body_of(body).await?)?;
-    if matches!(wanted.ask, Ask::WatchEchoes { .. } | Ask::EndEchoes { .. }) {
+    if matches!(
+        wanted.ask,
+        NodeRequest::WatchEchoes { .. } | NodeRequest::EndEchoes { .. }
+    ) {
         let what = "only a PIP may send this request to its hosts";
         return Err(ErrorBody::new(ErrorCode::AccessDenied, what));
     }

@@ -19,7 +19,7 @@ use carina_vnet_web::streamed::{LineSink, streamed};
 
 use crate::identity::Identity;
 use crate::inside::below::Below;
-use crate::inside::{Answer, Ask, NetworkRequest, WATCH_MS_MAX};
+use crate::inside::{Answer, NetworkRequest, NodeRequest, WATCH_MS_MAX};
 
 /// Lets a command end when the caller who waits for it has gone.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ pub(super) async fn ask(
     mut wanted: NetworkRequest,
 ) -> Result<Answer, ErrorBody> {
     let waits = match &wanted.ask {
-        Ask::Exec { .. } => Some(waits_for(below, vnp, &mut wanted)?),
+        NodeRequest::Exec { .. } => Some(waits_for(below, vnp, &mut wanted)?),
         _ => None,
     };
     let answer = below.ask(caller, vec![vnp.to_owned()], wanted).await;
@@ -84,12 +84,12 @@ fn waits_for(below: &Below, vnp: &str, wanted: &mut NetworkRequest) -> Result<Wa
         ErrorBody::new(ErrorCode::Internal, what)
     })?;
     let node = wanted.ask.node().unwrap_or_default().to_owned();
-    if let Ask::Exec { session, .. } = &mut wanted.ask {
+    if let NodeRequest::Exec { session, .. } = &mut wanted.ask {
         *session = Some(drawn);
     }
     let end = NetworkRequest {
         vnet: wanted.vnet,
-        ask: Ask::EndExec {
+        ask: NodeRequest::EndExec {
             node,
             session: drawn,
         },
@@ -112,7 +112,7 @@ impl End {
         wanted.take()
     }
 
-    fn ask(&self, of: &NetworkRequest, ask: Ask) -> Result<Answer, ErrorBody> {
+    fn ask(&self, of: &NetworkRequest, ask: NodeRequest) -> Result<Answer, ErrorBody> {
         let wanted = NetworkRequest { ask, ..of.clone() };
         self.below.ask_and_wait(&self.vnps, &wanted)
     }
@@ -138,7 +138,7 @@ fn relay(
     sink: &mut LineSink,
     is_gone: &AtomicBool,
 ) -> Result<i32, ErrorBody> {
-    let Ask::Exec {
+    let NodeRequest::Exec {
         node,
         command,
         limit_ms,
@@ -148,7 +148,7 @@ fn relay(
         let what = "a command has a number";
         return Err(ErrorBody::new(ErrorCode::Internal, what));
     };
-    let begin = Ask::Begin {
+    let begin = NodeRequest::Begin {
         node: node.clone(),
         command: command.clone(),
         limit_ms: *limit_ms,
@@ -160,7 +160,7 @@ fn relay(
         Err(error) if error.code == ErrorCode::BadRequest => return whole(end, wanted, sink),
         Err(error) => return Err(error),
     }
-    let asks = |since: u64, bytes_max: usize, wait_ms: u64| Ask::Output {
+    let asks = |since: u64, bytes_max: usize, wait_ms: u64| NodeRequest::Output {
         node: node.clone(),
         session: *session,
         since,

@@ -20,7 +20,7 @@ use super::messages::body_of;
 use super::messages::read;
 use super::pip_handlers::PipHandlers;
 use crate::identity::{Identity, Role};
-use crate::inside::{Answer, Ask, NetworkRequest};
+use crate::inside::{Answer, NetworkRequest, NodeRequest};
 use crate::machine::no_right;
 
 /// A request to move a node.
@@ -176,7 +176,7 @@ async fn watch<S: Store + Send + 'static>(
 
 impl Watch {
     async fn begin<S>(&self, asks: &PipHandlers<S>, to: Ipv4Addr) -> Result<(), ErrorBody> {
-        let ask = Ask::WatchEchoes {
+        let ask = NodeRequest::WatchEchoes {
             node: self.node.clone(),
             to,
             session: self.session,
@@ -187,7 +187,7 @@ impl Watch {
     /// Ends the echo requests. Returns how many were sent and answered, and the longest time
     /// without a reply.
     async fn end<S>(&self, asks: &PipHandlers<S>) -> Result<(u64, u64, Duration), ErrorBody> {
-        let ask = Ask::EndEchoes {
+        let ask = NodeRequest::EndEchoes {
             node: self.node.clone(),
             session: self.session,
         };
@@ -204,7 +204,7 @@ impl Watch {
         }
     }
 
-    async fn ask<S>(&self, asks: &PipHandlers<S>, ask: Ask) -> Result<Answer, ErrorBody> {
+    async fn ask<S>(&self, asks: &PipHandlers<S>, ask: NodeRequest) -> Result<Answer, ErrorBody> {
         let wanted = NetworkRequest {
             vnet: self.vnet,
             ask,

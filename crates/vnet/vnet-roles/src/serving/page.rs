@@ -35,7 +35,7 @@ use super::verbs::{self, Verbs};
 use super::watching::Watching;
 use crate::identity::{Identity, Role};
 use crate::inside::copied::Copied;
-use crate::inside::{self, Answer, Ask, impairments};
+use crate::inside::{self, Answer, NodeRequest, impairments};
 use crate::numbers::Numbers;
 
 /// The state of a VNO's page, in addition to the verbs of operators.
@@ -263,7 +263,7 @@ async fn test<S: Store + Send + 'static>(
 }
 
 impl<S: Store + Send + 'static> Page<S> {
-    fn ask(&self, name: &str, ask: Ask) -> Result<Answer, ErrorBody> {
+    fn ask(&self, name: &str, ask: NodeRequest) -> Result<Answer, ErrorBody> {
         self.watching.ask(&self.operator, name, ask)
     }
 

@@ -25,7 +25,7 @@ use super::watching::Watching;
 use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::{Below, no_node};
-use crate::inside::{Ask, NetworkRequest};
+use crate::inside::{NetworkRequest, NodeRequest};
 
 /// What the HTTP handlers of a VNO share. They serve the VNO's operator and delegates. `S` is the
 /// VNO's store.
@@ -243,8 +243,8 @@ impl<S: Store + Send + 'static> Verbs<S> {
         streams: bool,
     ) -> Result<NetworkRequest, ErrorBody> {
         rights::is_known(&self.party, caller)?;
-        let mut ask: Ask = read(&body_of(body).await?)?;
-        if streams && !matches!(ask, Ask::Exec { .. }) {
+        let mut ask: NodeRequest = read(&body_of(body).await?)?;
+        if streams && !matches!(ask, NodeRequest::Exec { .. }) {
             let what = "stream=true: only the answer of a command is a stream";
             return Err(ErrorBody::new(ErrorCode::BadRequest, what));
         }

@@ -18,7 +18,7 @@ use crate::driver::Handle;
 use crate::identity::{Identity, Role};
 use crate::inside::below::Below;
 use crate::inside::network_report::report;
-use crate::inside::{Answer, Ask, Look, NetworkRequest};
+use crate::inside::{Answer, Look, NetworkRequest, NodeRequest};
 
 /// Reads the states of a VNO's networks from the hosts, through the VNP and the PIPs, and records
 /// their histories.
@@ -122,7 +122,12 @@ impl<S: Store + Send + 'static> Watching<S> {
     ///
     /// # Errors
     /// There is no such network or node, or the request is refused.
-    pub fn ask(&self, caller: &Identity, name: &str, ask: Ask) -> Result<Answer, ErrorBody> {
+    pub fn ask(
+        &self,
+        caller: &Identity,
+        name: &str,
+        ask: NodeRequest,
+    ) -> Result<Answer, ErrorBody> {
         let (who, deed) = (caller.to_string(), ask.deed());
         let (node, name) = (ask.node().map(str::to_owned), name.to_owned());
         let vnet = self.handle.ask_and_wait(move |it, now| {
@@ -173,7 +178,12 @@ impl<S: Store + Send + 'static> Watching<S> {
         asked?
     }
 
-    fn ask_vnp(&self, caller: &Identity, vnet: VnetId, ask: Ask) -> Result<Answer, ErrorBody> {
+    fn ask_vnp(
+        &self,
+        caller: &Identity,
+        vnet: VnetId,
+        ask: NodeRequest,
+    ) -> Result<Answer, ErrorBody> {
         let wanted = NetworkRequest {
             vnet,
             ask,
@@ -184,7 +194,7 @@ impl<S: Store + Send + 'static> Watching<S> {
     }
 
     fn ask_hosts(&self, vnet: VnetId) -> Result<Look, ErrorBody> {
-        match self.ask_vnp(&self.operator, vnet, Ask::Look {})? {
+        match self.ask_vnp(&self.operator, vnet, NodeRequest::Look {})? {
             Answer::Looked(look) => Ok(look),
             _ => {
                 let what = "something else was answered";

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use carina_api::{ErrorBody, ErrorCode};
 use carina_vnet::report::ConsoleOutput;
 
-use crate::inside::{Answer, Ask};
+use crate::inside::{Answer, NodeRequest};
 use crate::numbers::Numbers;
 
 /// A function that sends a request and returns its answer or refusal.
-type Asking<'a> = dyn Fn(Ask) -> Result<Answer, ErrorBody> + 'a;
+type SendRequest<'a> = dyn Fn(NodeRequest) -> Result<Answer, ErrorBody> + 'a;
 
 /// The sessions, by network and node.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Consoles {
         place: [&str; 2],
         (since, wait): (u64, Duration),
         numbers: &Numbers,
-        ask: &Asking<'_>,
+        ask: &SendRequest<'_>,
     ) -> Result<ConsoleOutput, ErrorBody> {
         let key = place.map(str::to_owned);
         let session = {
@@ -53,7 +53,7 @@ impl Consoles {
         };
         // A viewer who comes back after a long time refers to a session that has ended.
         let since = if since > session.known { 0 } else { since };
-        let answer = ask(Ask::Watch {
+        let answer = ask(NodeRequest::Watch {
             node: place[1].to_owned(),
             session: session.number,
             since,
@@ -93,14 +93,14 @@ impl Consoles {
         &self,
         place: [&str; 2],
         text: &str,
-        ask: &Asking<'_>,
+        ask: &SendRequest<'_>,
     ) -> Result<(), ErrorBody> {
         let session = self.lock().get(&place.map(str::to_owned)).copied();
         let session = session.ok_or_else(|| {
             let what = "the console is not watched: open it first";
             ErrorBody::new(ErrorCode::Conflict, what)
         })?;
-        let typed = ask(Ask::Type {
+        let typed = ask(NodeRequest::Type {
             node: place[1].to_owned(),
             session: session.number,
             bytes: text.as_bytes().to_vec(),

@@ -7,15 +7,15 @@ use carina_api::ErrorBody;
 use carina_vnet_web::FrameSource;
 
 use crate::inside::copied::Copied;
-use crate::inside::{Answer, Ask};
+use crate::inside::{Answer, NodeRequest};
 
 /// A function that sends a request and returns its answer or refusal.
-pub(super) type Asking = Box<dyn Fn(Ask) -> Result<Answer, ErrorBody> + Send>;
+pub(super) type SendRequest = Box<dyn Fn(NodeRequest) -> Result<Answer, ErrorBody> + Send>;
 
 /// The capture of one link.
 pub(super) struct RemoteFrames {
     copied: Copied,
-    ask: Asking,
+    ask: SendRequest,
     /// The position of the next portion.
     next: u64,
     /// Received bytes that were not read yet.
@@ -28,7 +28,7 @@ impl RemoteFrames {
     ///
     /// # Errors
     /// There is no such link, or its host does not answer.
-    pub(super) fn begin(copied: Copied, ask: Asking) -> Result<RemoteFrames, ErrorBody> {
+    pub(super) fn begin(copied: Copied, ask: SendRequest) -> Result<RemoteFrames, ErrorBody> {
         let mut frames = RemoteFrames {
             copied,
             ask,

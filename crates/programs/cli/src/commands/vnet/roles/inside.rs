@@ -13,7 +13,7 @@ use carina_vnet::report::{Exec, TestReport, VnetReport};
 use carina_vnet::trace::{Trace, TraceQuery};
 use carina_vnet_host::link_name::NamedLink;
 use carina_vnet_roles::calling::connection::CallError;
-use carina_vnet_roles::inside::{Answer, Ask};
+use carina_vnet_roles::inside::{Answer, NodeRequest};
 use carina_vnet_roles::operator::{Client, Copied};
 
 use super::operator::only;
@@ -140,7 +140,7 @@ pub(crate) fn console(client: &Client, vnet: Option<&str>, node: &str) -> Outcom
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let session = session()?;
     let watch = |since: u64, wait: Duration| {
-        let ask = Ask::Watch {
+        let ask = NodeRequest::Watch {
             node: node.to_owned(),
             session,
             since,
@@ -154,7 +154,7 @@ pub(crate) fn console(client: &Client, vnet: Option<&str>, node: &str) -> Outcom
     let raw = RawTerminal::enter();
     let outcome = relay(client, (&name, node, session), first, &interrupt, &watch);
     drop(raw);
-    let leave = Ask::Leave {
+    let leave = NodeRequest::Leave {
         node: node.to_owned(),
         session,
     };
@@ -182,7 +182,7 @@ fn relay(
                     Typed::Nothing => std::thread::sleep(TYPED),
                     Typed::Bytes(bytes) => {
                         let node = node.to_owned();
-                        let ask = Ask::Type {
+                        let ask = NodeRequest::Type {
                             node,
                             session,
                             bytes,
