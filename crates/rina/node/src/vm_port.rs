@@ -111,6 +111,9 @@ pub(crate) fn open_port(
     let name = create.name.as_str();
     Ok(match create.vmpi.unwrap_or_default() {
         VmpiKind::Ivshmem => HostPort::Ivshmem(ivshmem::HostPort::open(dir, name, region_bytes)?),
+        VmpiKind::IvshmemPlain => {
+            HostPort::IvshmemPlain(ivshmem::PlainPort::open(dir, name, region_bytes)?)
+        }
         VmpiKind::Virtqueue => {
             let socket = create.socket.as_deref();
             HostPort::Virtqueue(virtqueue::HostPort::open(dir, name, region_bytes, socket)?)

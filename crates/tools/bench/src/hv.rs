@@ -10,7 +10,7 @@ use crate::Progress;
 use crate::comparison::{Case, Comparison, Pin};
 use crate::error::Result;
 use crate::rate::compare_with_bars;
-use crate::vm_and_host::{CardNetwork, LIMIT, QUEUES, VmAndHost};
+use crate::vm_and_host::{CardNetwork, LIMIT, PLAIN, QUEUES, VmAndHost};
 
 /// The cases: name, and the side that sends.
 pub const CASES: [Case; 3] = [
@@ -127,7 +127,10 @@ fn bar_notes(samples: &Samples) -> Vec<String> {
         let labelled = move |line| format!("{system}, {line}");
         lines.into_iter().map(labelled)
     };
-    [OURS, QUEUES].into_iter().flat_map(of_system).collect()
+    [OURS, PLAIN, QUEUES]
+        .into_iter()
+        .flat_map(of_system)
+        .collect()
 }
 
 /// Required ratio of the goodput of flows to that of bare rings, in both directions.

@@ -22,11 +22,14 @@ use crate::error::{Attempt, Error, Result};
 use crate::peer::{app_name, client_of};
 
 /// Names of all systems in the order of the tables.
-pub const SYSTEMS: [&str; 5] = [OURS, QUEUES, LIMIT, "virtio-net", "e1000"];
+pub const SYSTEMS: [&str; 6] = [OURS, PLAIN, QUEUES, LIMIT, "virtio-net", "e1000"];
 
 /// Name of the system that is Carina over the queues of a virtio device; [`OURS`] is Carina over
 /// shared memory.
 pub const QUEUES: &str = "virtqueue";
+
+/// Name of the system that is Carina over shared memory without doorbells, where both sides poll.
+pub const PLAIN: &str = "ivshmem-plain";
 
 /// Name of the system that is bare rings in the same shared memory.
 pub const LIMIT: &str = "limit";
@@ -123,12 +126,12 @@ impl VmAndHost {
         guest_program: Option<PathBuf>,
         progress: Progress,
     ) -> Result<Self> {
-        let has_queues = systems.contains(&QUEUES);
+        let vmpi = devices(systems);
         let reached = reach("hv", guest_program.as_deref(), progress, |node| {
             if network == CardNetwork::Bridge {
                 add_bridge(node)?;
             }
-            Ok(spec(network, has_queues))
+            Ok(spec(network, vmpi))
         })?;
         let Reached {
             client,
@@ -253,7 +256,22 @@ pub(crate) fn reach(
     })
 }
 
-fn spec(network: CardNetwork, has_queues: bool) -> GuestSpec {
+/// The devices that the systems need. The first carries the measurements' control messages.
+fn devices(systems: &[&str]) -> Vec<VmpiKind> {
+    let optional = [
+        (PLAIN, VmpiKind::IvshmemPlain),
+        (QUEUES, VmpiKind::Virtqueue),
+    ];
+    let wanted = optional
+        .into_iter()
+        .filter(|(name, _)| systems.contains(name));
+    [VmpiKind::Ivshmem]
+        .into_iter()
+        .chain(wanted.map(|(_, kind)| kind))
+        .collect()
+}
+
+fn spec(network: CardNetwork, vmpi: Vec<VmpiKind>) -> GuestSpec {
     let backend = |card: &Card| {
         let (host, subnet) = (ADDRESSES.of(card, HOST), ADDRESSES.of(card, 0));
         (network == CardNetwork::User)
@@ -261,11 +279,7 @@ fn spec(network: CardNetwork, has_queues: bool) -> GuestSpec {
     };
     GuestSpec {
         name: NAME.to_owned(),
-        vmpi: if has_queues {
-            vec![VmpiKind::Ivshmem, VmpiKind::Virtqueue]
-        } else {
-            vec![VmpiKind::Ivshmem]
-        },
+        vmpi,
         memory_mib: 512,
         nics: ADDRESSES.nics(NAME, GUEST, backend),
         bridge: (network == CardNetwork::Bridge).then(|| BRIDGE.to_owned()),
@@ -298,6 +312,7 @@ fn all_systems(guest: &TestGuest, node: &TestNode, network: CardNetwork) -> Resu
     };
     let systems = [
         (OURS, flow(VmpiKind::Ivshmem)?),
+        (PLAIN, flow(VmpiKind::IvshmemPlain)?),
         (QUEUES, flow(VmpiKind::Virtqueue)?),
         (LIMIT, bare_rings(guest, node)?),
     ];
@@ -315,7 +330,8 @@ fn bare_rings(guest: &TestGuest, node: &TestNode) -> Result<TransportSpec> {
     let offset = bytes - bytes / 4;
     let found = guest.run(
         "for d in /sys/bus/pci/devices/*; do \
-         [ $(cat $d/vendor)$(cat $d/device) = 0x1af40x1110 ] && echo $d/resource2; done; true",
+         [ $(cat $d/vendor)$(cat $d/device) = 0x1af40x1110 ] && echo $d/resource2 && break; \
+         done; true",
     )?;
     let place = |path| BarePlace { path, offset };
     Ok(TransportSpec::Bare {
@@ -360,6 +376,7 @@ fn notes(guest: &TestGuest, network: CardNetwork) -> Vec<String> {
         ),
         "goodput counts bytes that the receiving application got; CPU time is that of the two applications"
             .to_owned(),
+        "ivshmem-plain: flows over shared memory without doorbells, both sides polling".to_owned(),
         "carina: flows over shared memory; virtqueue: flows over the queues of a virtio device of \
          the same VM"
             .to_owned(),

@@ -99,6 +99,7 @@ impl TestGuest {
     pub fn port(name: &str, kind: VmpiKind) -> Result<LocalName> {
         let port = match kind {
             VmpiKind::Ivshmem => name.to_owned(),
+            VmpiKind::IvshmemPlain => format!("{name}-plain"),
             VmpiKind::Virtqueue => format!("{name}-queues"),
             VmpiKind::Xen => format!("{name}-xen"),
         };

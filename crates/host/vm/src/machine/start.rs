@@ -5,7 +5,10 @@ use std::fs::{self, DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+use carina_api::control::VmpiKind;
 
 use super::{Boot, Life, Machine};
 use crate::accel::{self, Accel};
@@ -124,9 +127,17 @@ impl Machine {
             files: FILES
                 .iter()
                 .map(|kind| self.path(kind))
-                .chain(self.vmpi.iter().map(|(_, socket)| socket.clone()))
+                .chain(self.vmpi_sockets())
                 .collect(),
         }
+    }
+
+    /// The sockets on which QEMU listens for the node. The region of an ivshmem-plain device is a
+    /// file of the node, which exists before QEMU and after it.
+    fn vmpi_sockets(&self) -> impl Iterator<Item = PathBuf> {
+        let listens = |kind: &VmpiKind| *kind != VmpiKind::IvshmemPlain;
+        let sockets = self.vmpi.iter().filter(move |(kind, _)| listens(kind));
+        sockets.map(|(_, socket)| socket.clone())
     }
 
     pub(crate) fn clear_run_dir(&self) -> Result<()> {
@@ -147,7 +158,7 @@ impl Machine {
         for path in FILES
             .iter()
             .map(|kind| self.path(kind))
-            .chain(self.vmpi.iter().map(|(_, socket)| socket.clone()))
+            .chain(self.vmpi_sockets())
         {
             if path.symlink_metadata().is_ok() {
                 fs::remove_file(&path).context("remove the stale", &path)?;

@@ -129,6 +129,8 @@ pub(crate) struct ProcessArgs {
 enum VmpiName {
     /// Memory that both map: QEMU's ivshmem-doorbell
     Ivshmem,
+    /// Memory that both map and poll: QEMU's ivshmem-plain, or --ivshmem of Cloud Hypervisor
+    IvshmemPlain,
     /// Virtqueues of QEMU's virtio-net-pci, which the VM's node drives
     Virtqueue,
     /// Memory that the node in a domain of Xen grants to Dom0
@@ -139,6 +141,7 @@ impl From<VmpiName> for VmpiKind {
     fn from(name: VmpiName) -> VmpiKind {
         match name {
             VmpiName::Ivshmem => VmpiKind::Ivshmem,
+            VmpiName::IvshmemPlain => VmpiKind::IvshmemPlain,
             VmpiName::Virtqueue => VmpiKind::Virtqueue,
             VmpiName::Xen => VmpiKind::Xen,
         }

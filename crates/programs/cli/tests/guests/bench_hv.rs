@@ -7,21 +7,21 @@ use serde_json::Value;
 use crate::house::{CARINA, told};
 
 #[test]
-fn flows_of_both_devices_are_measured_beside_bare_rings() {
+fn flows_of_all_devices_are_measured_beside_bare_rings() {
     let mut command = Command::new(CARINA);
     command.args(["--json", "bench", "hv", "--runs", "1", "--time", "500ms"]);
     command.args([
         "--sizes",
         "64,4000,1M",
         "--systems",
-        "carina,virtqueue,limit",
+        "carina,ivshmem-plain,virtqueue,limit",
     ]);
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", told(&output));
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(printed["failures"], Value::Null);
     let rows = printed["rows"].as_array().unwrap();
-    for system in ["carina", "virtqueue", "limit"] {
+    for system in ["carina", "ivshmem-plain", "virtqueue", "limit"] {
         let measured = |case: &str, metric: &str| {
             let is_wanted = |row: &&Value| {
                 row["system"] == system && row["case"] == case && row["metric"] == metric
@@ -50,5 +50,5 @@ fn flows_of_both_devices_are_measured_beside_bare_rings() {
     }
     let notes = printed["notes"].as_array().unwrap().iter();
     let judged = notes.filter(|note| note.as_str().unwrap().contains(" x limit "));
-    assert_eq!(judged.count(), 8);
+    assert_eq!(judged.count(), 12);
 }

@@ -139,6 +139,7 @@ impl Host {
     ) -> Guest {
         let socket = match vmpi {
             VmpiKind::Ivshmem => self.port(name),
+            VmpiKind::IvshmemPlain => self.port_with(name, &["--vmpi", "ivshmem-plain"]),
             VmpiKind::Virtqueue => self.port_with(name, &["--vmpi", "virtqueue"]),
             VmpiKind::Xen => panic!("a domain of Xen does not run in QEMU"),
         };

@@ -15,6 +15,7 @@ mod house;
 mod internet;
 mod interrupted;
 mod ip;
+mod ivshmem_plain;
 mod journeys;
 mod nfv_demo;
 mod nic;

@@ -14,6 +14,10 @@ pub enum VmpiKind {
     /// Memory that VM and host both map: QEMU's device `ivshmem-doorbell` (default).
     #[default]
     Ivshmem,
+    /// Memory that VM and host both map, without wake-ups, so that both poll: QEMU's device
+    /// `ivshmem-plain`, or `--ivshmem` of Cloud Hypervisor.
+    #[serde(rename = "ivshmem-plain")]
+    IvshmemPlain,
     /// The virtqueues of QEMU's device `virtio-net-pci`, which the node in the VM drives.
     Virtqueue,
     /// Memory that the node in a domain of Xen grants to the domain of the host's node. The domain
@@ -105,7 +109,8 @@ pub struct VmInfo {
     /// Size of the memory region that VM and host share, in bytes.
     pub region_bytes: u64,
     /// The socket on which QEMU listens, given as `-chardev socket,path=..,server=on,wait=on`. The
-    /// node connects to it, also after a restart of the node. Prefer it to `listen_socket`.
+    /// node connects to it, also after a restart of the node. Prefer it to `listen_socket`. With
+    /// ivshmem-plain: the file that the VM maps.
     pub qemu_socket: PathBuf,
     /// The socket on which the node listens. With ivshmem, a QEMU may connect to it; with
     /// virtqueues, a node in another process or container of this host.

@@ -55,7 +55,7 @@ pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened,
         ErrorBody::new(ErrorCode::NotFound, what)
     };
     let opened = match kind {
-        VmpiKind::Ivshmem => GuestDevice::open(&pci, Interrupts::Auto),
+        VmpiKind::Ivshmem | VmpiKind::IvshmemPlain => GuestDevice::open(&pci, Interrupts::Auto),
         VmpiKind::Virtqueue => virtqueue::open_guest(&pci, Interrupts::Auto),
         // No PCI device carries the VMPI of Xen.
         VmpiKind::Xen => return open_xen(name, context),
