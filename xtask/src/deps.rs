@@ -370,7 +370,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-lab",
-        "carina-text carina-api carina-namespaces carina-node carina-scratch carina-sys carina-topology carina-vm rustix serde serde_json thiserror",
+        "carina-text carina-api carina-namespaces carina-node carina-scratch carina-sys carina-topology carina-vm carina-vsock rustix serde serde_json thiserror",
     ),
     (
         "carina-vnet-access",
@@ -408,7 +408,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-images carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-scratch carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-ip carina-node carina-vm carina-wrap \
+        "carina-text carina-apps carina-graph carina-lua carina-lwaftr carina-nfv carina-ports carina-vnet carina-vnet-access carina-vnet-agent carina-vnet-host carina-vnet-images carina-vnet-roles carina-vnet-web carina-bench carina-dissect carina-embed carina-import carina-lab carina-measure carina-namespaces carina-scratch carina-topology carina-api carina-sys carina-ring carina-time carina-frame carina-engine carina-frame-engine carina-client carina-gateway carina-ip carina-node carina-vm carina-vsock carina-wrap \
          carina-wire carina-netdev carina-nic carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     ("carina-pages", "carina-cli clap clap_complete clap_mangen"),

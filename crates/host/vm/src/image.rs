@@ -52,6 +52,7 @@ impl Image {
         "vfio_iommu_type1",
         "vfio_pci",
         "tun",
+        "vmw_vsock_virtio_transport",
     ];
 
     /// Adds the node's program as `/bin/carina`: [`guest_program`] of `own`.

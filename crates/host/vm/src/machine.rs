@@ -214,7 +214,11 @@ impl Machine {
     /// Like [`Machine::ivshmem`], for a device of the given kind.
     pub fn vmpi(mut self, kind: VmpiKind, socket: impl Into<PathBuf>) -> Machine {
         self.vmpi.push((kind, socket.into()));
-        self
+        match kind {
+            // The second is the driver of the bus on which the device lies.
+            VmpiKind::Vsock => self.module(VSOCK_MODULE).module("virtio_pci"),
+            _ => self,
+        }
     }
 
     /// Adds a network card, and has the guest load its driver.
@@ -394,6 +398,9 @@ impl Machine {
         self.run_dir.join(format!("{}.{kind}", self.name))
     }
 }
+
+/// The kernel module by which a guest uses its vsock device.
+const VSOCK_MODULE: &str = "vmw_vsock_virtio_transport";
 
 /// `sun_path` has 108 bytes, one of which is the NUL (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;

@@ -4,19 +4,26 @@
 #![expect(clippy::unwrap_used, reason = "this is a test, helpers included")]
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use carina_sys::monotonic_ns;
 use carina_vm::{Boot, Cache, Image, Machine};
 use carina_vmpi::ll::vsock::{HostPort, PORT_DEFAULT, open_guest};
 use carina_vmpi::ll::{DownReason, LinkState, VmpiImpl};
+use carina_vsock::hybrid::{connect_line, parse_ok};
 use carina_vsock::{Device, DeviceConfig};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 type Dev = Box<dyn VmpiImpl + Send>;
 
 /// The tests judge nothing by this time; it only ends a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(240);
+
+/// The port of AF_VSOCK at which a program in the guest listens.
+const ECHO_PORT: u32 = 4242;
 
 /// The variable that tells this program that it runs in the guest.
 const IN_GUEST: &str = "CARINA_TEST_IN_GUEST";
@@ -40,6 +47,71 @@ fn guest_side_echoes() {
         }
         device.disarm();
     }
+}
+
+/// In the guest: returns every byte of a connection to port 4242. On the host: does nothing.
+#[test]
+fn guest_port_echoes() {
+    if std::env::var_os(IN_GUEST).is_none() {
+        return;
+    }
+    let listener = Socket::new(Domain::VSOCK, Type::STREAM, None).unwrap();
+    let any_cid = u32::MAX;
+    listener.bind(&SockAddr::vsock(any_cid, ECHO_PORT)).unwrap();
+    listener.listen(8).unwrap();
+    loop {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = vec![0; 4096];
+        while let Ok(read @ 1..) = stream.read(&mut bytes) {
+            stream.write_all(&bytes[..read]).unwrap();
+        }
+    }
+}
+
+/// Speaks the dialect of Firecracker as a program of the host does, and exchanges bytes with a port
+/// of the guest.
+fn program_of_the_host_connects(path: &Path) {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut stream, rest) = loop {
+        let mut stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Bytes may follow the line at once.
+        let line = format!("{}early", connect_line(ECHO_PORT));
+        stream.write_all(line.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let mut bytes = [0; 64];
+        let rest = loop {
+            let read = stream.read(&mut bytes).unwrap_or(0);
+            answer.extend_from_slice(&bytes[..read]);
+            match parse_ok(&answer).unwrap() {
+                Some((port, len)) => {
+                    assert!(port >= 1 << 30, "{port}");
+                    break Some(answer.split_off(len));
+                }
+                None if read == 0 => break None,
+                None => {}
+            }
+        };
+        if let Some(rest) = rest {
+            break (stream, rest);
+        }
+        // The program in the guest does not listen yet, so the device closes the connection.
+        assert!(Instant::now() < deadline, "the guest's port is not reached");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let mut returned = rest;
+    let sent: Vec<u8> = (0..300_000_u32).map(|number| number as u8).collect();
+    let mut writer = stream.try_clone().unwrap();
+    let whole = [&b"early"[..], &sent].concat();
+    let writing = std::thread::spawn(move || writer.write_all(&sent).unwrap());
+    let mut bytes = vec![0; 64 << 10];
+    while returned.len() < whole.len() {
+        let read = stream.read(&mut bytes).unwrap();
+        assert!(read > 0, "the guest has closed after {}", returned.len());
+        returned.extend_from_slice(&bytes[..read]);
+    }
+    writing.join().unwrap();
+    assert!(returned == whole, "the bytes differ");
 }
 
 #[test]
@@ -81,6 +153,15 @@ fn guest_attaches_by_af_vsock_and_either_end_may_be_killed() {
     }
     port.on_tick(monotonic_ns());
     assert_eq!(port.qemu_pid(), Some(std::process::id() as i32));
+
+    // Another port of the same guest, beside the link.
+    vm.must_run(&format!(
+        "ln -s probe /bin/echoing; \
+         {IN_GUEST}=1 /bin/echoing guest_port_echoes --exact >/tmp/echoing.log 2>&1 &"
+    ))
+    .unwrap();
+    program_of_the_host_connects(&directory.join("v.vsock"));
+    echo(&mut host, 64, 20);
 
     // The guest's end is killed, and a new one attaches.
     vm.must_run("kill -9 $(pidof probe)").unwrap();

@@ -109,6 +109,10 @@ pub struct IpcpCreate {
     /// listens. It replaces the PCI device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
+    /// Guest side of `hv` over AF_VSOCK: port of the host at which its node is reached, usually
+    /// 1110. It replaces the PCI device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vsock: Option<u32>,
     /// `eth`: name of the network interface on which the IPCP sends and receives. Either this or
     /// `port` is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,6 +167,7 @@ impl IpcpCreate {
             side: None,
             pci: None,
             socket: None,
+            vsock: None,
             interface: None,
             port: None,
             mac: None,

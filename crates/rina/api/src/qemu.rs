@@ -8,8 +8,8 @@ use crate::control::VmpiKind;
 
 /// Returns the arguments for a QEMU that listens on `socket` for the node; none for Xen. The ids of
 /// the devices inside QEMU derive from `name`. With ivshmem-plain, `socket` is the file of the
-/// region, which exists already. With virtqueues, QEMU must also share the VM's memory: a
-/// `memory-backend-memfd` with `share=on`.
+/// region, which exists already. With virtqueues and with vsock, QEMU must also share the VM's
+/// memory: a `memory-backend-memfd` with `share=on`.
 #[must_use]
 pub fn vmpi_args(name: &str, kind: VmpiKind, socket: &Path) -> Vec<String> {
     if kind == VmpiKind::Xen {
@@ -39,6 +39,11 @@ pub fn vmpi_args(name: &str, kind: VmpiKind, socket: &Path) -> Vec<String> {
                 "virtio-net-pci,netdev={id}-queues,mac={mac},disable-legacy=on,vectors=0,romfile=,\
                  rx_queue_size=1024,tx_queue_size=1024"
             ));
+        }
+        // Carina serves this device by a process beside QEMU (`carina vm serve-vsock`).
+        VmpiKind::Vsock => {
+            let device = format!("vhost-user-vsock-pci,chardev={id}");
+            args.extend(["-device".to_owned(), device]);
         }
     }
     args

@@ -131,7 +131,8 @@ impl RunDirLock {
                 .extension()
                 .and_then(|s| s.to_str())
                 .unwrap_or_default();
-            let ours = ["qemu", "ivshmem", "region", "state", VM_NOTE].contains(&suffix);
+            let ours =
+                ["qemu", "ivshmem", "region", "state", "vsock_1110", VM_NOTE].contains(&suffix);
             if ours && !is_known(stem) {
                 tracing::info!(path = %path.display(), "removed files of an earlier node");
                 fs::remove_file(&path).map_err(at(&path))?;

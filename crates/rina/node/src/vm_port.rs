@@ -9,7 +9,7 @@ use carina_api::qemu::vmpi_args;
 use carina_api::{AppName, DifName, LocalName};
 use carina_gateway::Internet;
 use carina_ip::{Address, VmLink};
-use carina_vmpi::ll::{HostPort, ivshmem, virtqueue, xen};
+use carina_vmpi::ll::{HostPort, ivshmem, virtqueue, vsock, xen};
 use thiserror::Error;
 
 /// State of an hv IPCP that leads to a VM.
@@ -118,6 +118,10 @@ pub(crate) fn open_port(
             let socket = create.socket.as_deref();
             HostPort::Virtqueue(virtqueue::HostPort::open(dir, name, region_bytes, socket)?)
         }
+        VmpiKind::Vsock => {
+            let path = create.socket.as_deref();
+            HostPort::Vsock(vsock::HostPort::open(dir, name, path)?)
+        }
         VmpiKind::Xen => HostPort::Xen(xen::HostPort::open(name, region_bytes)?),
     })
 }
@@ -137,16 +141,19 @@ pub(crate) fn default_dif(name: &LocalName) -> Option<DifName> {
 
 /// Error: `socket` is set for a device that has no socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("`socket` belongs to `vmpi = \"virtqueue\"`: with ivshmem, QEMU makes the shared memory")]
+#[error(
+    "`socket` belongs to `vmpi = \"virtqueue\"` and `vmpi = \"vsock\"`: with ivshmem, QEMU makes the \
+     shared memory"
+)]
 pub(crate) struct SocketError;
 
-/// Checks that only a port with virtqueues has a socket.
+/// Checks that only a port with virtqueues or vsock has a socket.
 ///
 /// # Errors
 /// [`SocketError`].
 pub(crate) fn check_socket(create: &VmCreate) -> Result<(), SocketError> {
-    let is_queues = create.vmpi == Some(VmpiKind::Virtqueue);
-    if create.socket.is_none() || is_queues {
+    let may_have = matches!(create.vmpi, Some(VmpiKind::Virtqueue | VmpiKind::Vsock));
+    if create.socket.is_none() || may_have {
         Ok(())
     } else {
         Err(SocketError)

@@ -22,7 +22,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::peer::{app_name, client_of};
 
 /// Names of all systems in the order of the tables.
-pub const SYSTEMS: [&str; 6] = [OURS, PLAIN, QUEUES, LIMIT, "virtio-net", "e1000"];
+pub const SYSTEMS: [&str; 7] = [OURS, PLAIN, QUEUES, VSOCK, LIMIT, "virtio-net", "e1000"];
 
 /// Name of the system that is Carina over the queues of a virtio device; [`OURS`] is Carina over
 /// shared memory.
@@ -30,6 +30,9 @@ pub const QUEUES: &str = "virtqueue";
 
 /// Name of the system that is Carina over shared memory without doorbells, where both sides poll.
 pub const PLAIN: &str = "ivshmem-plain";
+
+/// Name of the system that is Carina over the guest's vsock device.
+pub const VSOCK: &str = "vsock";
 
 /// Name of the system that is bare rings in the same shared memory.
 pub const LIMIT: &str = "limit";
@@ -261,6 +264,7 @@ fn devices(systems: &[&str]) -> Vec<VmpiKind> {
     let optional = [
         (PLAIN, VmpiKind::IvshmemPlain),
         (QUEUES, VmpiKind::Virtqueue),
+        (VSOCK, VmpiKind::Vsock),
     ];
     let wanted = optional
         .into_iter()
@@ -314,6 +318,7 @@ fn all_systems(guest: &TestGuest, node: &TestNode, network: CardNetwork) -> Resu
         (OURS, flow(VmpiKind::Ivshmem)?),
         (PLAIN, flow(VmpiKind::IvshmemPlain)?),
         (QUEUES, flow(VmpiKind::Virtqueue)?),
+        (VSOCK, flow(VmpiKind::Vsock)?),
         (LIMIT, bare_rings(guest, node)?),
     ];
     let systems = systems.map(|(name, transport)| System { name, transport });
@@ -378,7 +383,7 @@ fn notes(guest: &TestGuest, network: CardNetwork) -> Vec<String> {
             .to_owned(),
         "ivshmem-plain: flows over shared memory without doorbells, both sides polling".to_owned(),
         "carina: flows over shared memory; virtqueue: flows over the queues of a virtio device of \
-         the same VM"
+         the same VM; vsock: flows over the vsock device of the same VM"
             .to_owned(),
         "limit: bare rings in the same shared memory, one copy in and one out, both ends spinning, \
          nothing checked; an SDU is at most as long as a ring, 1 MiB less 8 bytes"

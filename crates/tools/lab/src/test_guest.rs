@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use carina_api::control::{VmCreate, VmpiKind};
 use carina_api::{DifName, LocalName};
 use carina_vm::{Backend, GuestImage, Nic, Output, Running};
+use carina_vsock::{Device as VsockDevice, DeviceConfig};
 
 use crate::error::{Attempt, Error, Result};
 use crate::node::TestNode;
@@ -38,7 +39,12 @@ pub struct GuestSpec {
 pub struct TestGuest {
     name: String,
     vm: Running,
+    /// The guest's vsock devices, which live as long as the guest.
+    _vsock: Vec<VsockDevice>,
 }
+
+/// The context id of the guest. Every guest may have the same, because each has its own device.
+const GUEST_CID: u64 = 3;
 
 impl TestGuest {
     /// Creates the VM's port in the node and the taps, and boots the VM.
@@ -50,6 +56,7 @@ impl TestGuest {
         let machine = image.machine(&name, node.path().join(format!("qemu.{name}")));
         let mut machine = machine.attempt("naming the VM")?;
         let mut config = String::new();
+        let mut vsock = Vec::new();
         for (index, kind) in spec.vmpi.into_iter().enumerate() {
             let dif = Self::dif(&name, kind)?;
             let port = node.control().create_vm(&VmCreate {
@@ -67,6 +74,15 @@ impl TestGuest {
             config += &format!(
                 "[[ipcp]]\nname = \"hv{index}\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"{dif}\"\n"
             );
+            if kind == VmpiKind::Vsock {
+                config += "vsock = 1110\n";
+                let served = VsockDevice::start(&DeviceConfig {
+                    path: port.qemu_socket.with_extension("vsock"),
+                    vhost_socket: port.qemu_socket,
+                    guest_cid: GUEST_CID,
+                });
+                vsock.push(served.attempt("serving the VM's vsock device")?);
+            }
         }
         let mut machine = machine
             .node_config(&(config + &spec.node_config))
@@ -89,7 +105,11 @@ impl TestGuest {
             .dies_with_parent()
             .start(image.cache())
             .attempt("starting QEMU")?;
-        Ok(Self { name, vm })
+        Ok(Self {
+            name,
+            vm,
+            _vsock: vsock,
+        })
     }
 
     /// The name of the host's port for one device of the guest `name`.
@@ -101,6 +121,7 @@ impl TestGuest {
             VmpiKind::Ivshmem => name.to_owned(),
             VmpiKind::IvshmemPlain => format!("{name}-plain"),
             VmpiKind::Virtqueue => format!("{name}-queues"),
+            VmpiKind::Vsock => format!("{name}-vsock"),
             VmpiKind::Xen => format!("{name}-xen"),
         };
         LocalName::new(port).attempt("naming the VM")

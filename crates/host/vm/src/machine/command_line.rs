@@ -145,7 +145,8 @@ impl Machine {
     }
 
     fn memory_object(&self, life: Life<'_>, accel: Accel) -> Option<String> {
-        let queues = |(kind, _): &(VmpiKind, _)| *kind == VmpiKind::Virtqueue;
+        let queues =
+            |(kind, _): &(VmpiKind, _)| matches!(kind, VmpiKind::Virtqueue | VmpiKind::Vsock);
         let is_shared = self.vmpi.iter().any(queues) || self.nics.iter().any(Nic::shares_memory);
         let file = |path: &Path, share: &str| {
             let path = escape(path);

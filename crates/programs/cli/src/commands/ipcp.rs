@@ -64,6 +64,10 @@ pub struct CreateArgs {
     /// as in `carina vm args NAME --socket PATH` [default: use a PCI device]
     #[arg(long, value_name = "PATH", conflicts_with = "pci")]
     socket: Option<PathBuf>,
+    /// Type hv in a VM without shared memory: port of the host at which AF_VSOCK reaches the host's
+    /// node, usually 1110 [default: use a PCI device]
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["pci", "socket"])]
+    vsock: Option<u32>,
     #[command(flatten)]
     network: NetworkArgs,
 }
@@ -247,6 +251,7 @@ impl From<CreateArgs> for IpcpCreate {
             }),
             pci: args.pci,
             socket: args.socket,
+            vsock: args.vsock,
             interface: args.network.interface,
             port: args.network.port,
             mac: args.network.mac,

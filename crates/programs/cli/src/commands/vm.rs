@@ -5,6 +5,7 @@ mod boot_attempt;
 mod cards;
 mod ip_link;
 mod own_guest;
+mod vsock;
 mod xen;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use clap::Subcommand;
 
 use self::boot::boot;
 use self::cards::NicArg;
+use self::vsock::ServeArgs;
 use super::command_output::exec_in_guest;
 use super::terminal;
 use crate::Shared;
@@ -96,6 +98,15 @@ pub(crate) enum VmCommand {
         #[command(flatten)]
         port: PortArgs,
     },
+    /// Serve the vsock device of a VM until its QEMU ends; `carina vm run --vmpi vsock` starts this
+    /// command
+    #[command(
+        after_help = "Example:\n  carina vm args a --vmpi vsock\n  carina vm serve-vsock a\n\nPrograms \
+        of this host reach port 22 of the VM through the Unix socket NAME.vsock in the node's \
+        directory of VMs\nwhen they send \"CONNECT 22\" first. What the VM connects to port 52 of \
+        its host arrives at NAME.vsock_52."
+    )]
+    ServeVsock(ServeArgs),
 }
 
 /// Options of a VM's port in the node: the DIF, the shared memory, and the device between VM and
@@ -133,6 +144,8 @@ enum VmpiName {
     IvshmemPlain,
     /// Virtqueues of QEMU's virtio-net-pci, which the VM's node drives
     Virtqueue,
+    /// A stream of AF_VSOCK, for a VM without shared memory
+    Vsock,
     /// Memory that the node in a domain of Xen grants to Dom0
     Xen,
 }
@@ -143,6 +156,7 @@ impl From<VmpiName> for VmpiKind {
             VmpiName::Ivshmem => VmpiKind::Ivshmem,
             VmpiName::IvshmemPlain => VmpiKind::IvshmemPlain,
             VmpiName::Virtqueue => VmpiKind::Virtqueue,
+            VmpiName::Vsock => VmpiKind::Vsock,
             VmpiName::Xen => VmpiKind::Xen,
         }
     }
@@ -259,6 +273,7 @@ pub(crate) fn run(shared: &Shared, command: VmCommand) -> Outcome {
             process,
             port,
         } => args(shared, name, libvirt, process.socket, port),
+        VmCommand::ServeVsock(args) => vsock::serve(shared, &args),
     }
 }
 
@@ -423,6 +438,9 @@ fn args(
     let doors = Doors::default();
     let (info, _) = port_of(&shared.control(), &name, socket.clone(), port, doors)?;
     if let Some(socket) = socket {
+        if info.vmpi == VmpiKind::Vsock {
+            return vsock::print_guest_command(shared, &info);
+        }
         if info.listen_socket.as_ref() != Some(&socket) {
             return Err(failed(format!(
                 "VM {name} has a port already, at another place than {}; carina vm stop {name} \
@@ -444,7 +462,14 @@ fn args(
     }
     let arguments = info.qemu_args;
     let xml = carina_vm::libvirt_xml(&arguments);
-    if info.vmpi == VmpiKind::Virtqueue {
+    if info.vmpi == VmpiKind::Vsock {
+        progress(format!(
+            "beside QEMU runs: carina vm serve-vsock {name}; the node in the VM gets: carina ipcp \
+             create {name} --type hv --side guest --dif {} --vsock 1110",
+            info.dif
+        ));
+    }
+    if matches!(info.vmpi, VmpiKind::Virtqueue | VmpiKind::Vsock) {
         progress(
             "its memory must be shared: -object memory-backend-memfd,id=m,size=SIZE,share=on \
              -machine memory-backend=m",

@@ -141,6 +141,7 @@ impl Host {
             VmpiKind::Ivshmem => self.port(name),
             VmpiKind::IvshmemPlain => self.port_with(name, &["--vmpi", "ivshmem-plain"]),
             VmpiKind::Virtqueue => self.port_with(name, &["--vmpi", "virtqueue"]),
+            VmpiKind::Vsock => self.port_with(name, &["--vmpi", "vsock"]),
             VmpiKind::Xen => panic!("a domain of Xen does not run in QEMU"),
         };
         let toml = format!(

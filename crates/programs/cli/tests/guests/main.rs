@@ -27,4 +27,5 @@ mod system_calls;
 mod terminal;
 mod vhost_user;
 mod virtqueue;
+mod vsock;
 mod xen;

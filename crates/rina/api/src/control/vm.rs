@@ -20,6 +20,8 @@ pub enum VmpiKind {
     IvshmemPlain,
     /// The virtqueues of QEMU's device `virtio-net-pci`, which the node in the VM drives.
     Virtqueue,
+    /// A stream of AF_VSOCK in the VM, which its vsock device carries to a Unix socket of the host.
+    Vsock,
     /// Memory that the node in a domain of Xen grants to the domain of the host's node. The domain
     /// has the name of the VM.
     Xen,
@@ -42,7 +44,8 @@ pub struct VmCreate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmpi: Option<VmpiKind>,
     /// With `vmpi = "virtqueue"` and no VM: path of a socket on which this node listens for a node
-    /// in another process or container of this host.
+    /// in another process or container of this host. With `vmpi = "vsock"` and a VM of Firecracker
+    /// or Cloud Hypervisor: the path of its vsock device; the node listens on `PATH_1110`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
     /// What programs in the VM reach in the network of the host, through an HTTP proxy under the

@@ -20,13 +20,13 @@ pub(crate) enum SpecError {
         types: &'static str,
         kind: &'static str,
     },
-    #[error("`side`, `pci` and `socket` belong to IPCPs of type \"hv\"")]
+    #[error("`side`, `pci`, `socket` and `vsock` belong to IPCPs of type \"hv\"")]
     KeyOfHv,
     #[error(
-        "`pci` and `socket` are both given; use `pci` inside a VM, and `socket` in another \
-        process"
+        "two of `pci`, `socket` and `vsock` are given; use `pci` or `vsock` inside a VM, and \
+         `socket` in another process"
     )]
-    PciAndSocket,
+    TwoDevices,
     #[error(
         "the host side of a VM comes from a [[vm]] table; use one, or set `side = \
         \"guest\"` inside a VM"

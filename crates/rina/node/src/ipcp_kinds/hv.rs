@@ -5,7 +5,7 @@ use carina_api::{ErrorBody, ErrorCode, LocalName};
 use carina_shims::{HvBuilder, HvShim};
 use carina_vmpi::hl::{Config as HlConfig, Side};
 use carina_vmpi::ll::ivshmem::{self, GuestDevice};
-use carina_vmpi::ll::{Interrupts, PciAddress, VmpiImpl, virtqueue, xen};
+use carina_vmpi::ll::{Interrupts, PciAddress, VmpiImpl, virtqueue, vsock, xen};
 use carina_wire::vmpi::DEVICE_MAC;
 
 use super::{Context, Opened, SpecError};
@@ -17,6 +17,7 @@ pub(super) fn check_no_hv_keys(create: &IpcpCreate) -> Result<(), SpecError> {
         create.side.is_some(),
         create.pci.is_some(),
         create.socket.is_some(),
+        create.vsock.is_some(),
     ];
     if keys.contains(&true) {
         Err(SpecError::KeyOfHv)
@@ -27,10 +28,17 @@ pub(super) fn check_no_hv_keys(create: &IpcpCreate) -> Result<(), SpecError> {
 
 pub(super) fn check(create: &IpcpCreate) -> Result<(), SpecError> {
     match create.side {
-        Some(HvSide::Guest) if create.pci.is_some() && create.socket.is_some() => {
-            Err(SpecError::PciAndSocket)
+        Some(HvSide::Guest) => {
+            let places = [
+                create.pci.is_some(),
+                create.socket.is_some(),
+                create.vsock.is_some(),
+            ];
+            if places.iter().filter(|is_given| **is_given).count() > 1 {
+                return Err(SpecError::TwoDevices);
+            }
+            Ok(())
         }
-        Some(HvSide::Guest) => Ok(()),
         _ => Err(SpecError::HostSide),
     }
 }
@@ -46,6 +54,14 @@ pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened,
         let device = virtqueue::front_end(socket).map_err(failed)?;
         return Ok(open_device(name, context.system, device));
     }
+    if let Some(port) = create.vsock {
+        let failed = |error| {
+            let what = format!("IPCP {name}: a socket of AF_VSOCK: {error}");
+            ErrorBody::new(ErrorCode::NotFound, what)
+        };
+        let device = vsock::open_guest(port).map_err(failed)?;
+        return Ok(open_device(name, context.system, device));
+    }
     if create.pci.is_none() && xen::devices_exist() {
         return open_xen(name, context);
     }
@@ -59,6 +75,7 @@ pub(super) fn open(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened,
         VmpiKind::Virtqueue => virtqueue::open_guest(&pci, Interrupts::Auto),
         // No PCI device carries the VMPI of Xen.
         VmpiKind::Xen => return open_xen(name, context),
+        VmpiKind::Vsock => unreachable!("find_device looks for PCI devices of other kinds"),
     };
     let opened = opened.map_err(failed)?;
     let told = |why| format!("no interrupts, the device is polled: {why}");

@@ -54,7 +54,7 @@ pub(crate) struct HvArgs {
     #[arg(long, value_delimiter = ',')]
     pub(super) cases: Vec<String>,
     /// Systems to compare, separated by commas; limit is a bare ring in the same memory [default:
-    /// carina,ivshmem-plain,virtqueue,limit,virtio-net,e1000]
+    /// carina,ivshmem-plain,virtqueue,vsock,limit,virtio-net,e1000]
     #[arg(long, value_delimiter = ',')]
     pub(super) systems: Vec<String>,
     /// The carina program to run in the guest [default: this program]

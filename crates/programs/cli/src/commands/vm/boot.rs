@@ -9,7 +9,7 @@ use carina_vm::{Boot, Cache, Image, Machine, Nic, Record, SshKeys};
 use super::boot_attempt::BootAttempt;
 use super::cards::card;
 use super::own_guest::{self, wait_for_services, with_programs};
-use super::{BOOT, Doors, RunArgs, START, console, ip_link};
+use super::{BOOT, Doors, RunArgs, START, console, ip_link, vsock};
 use crate::Shared;
 use crate::commands::ssh;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
@@ -126,6 +126,7 @@ fn start_guest(
     if let Some(command) = &args.command {
         machine = machine.command(command);
     }
+    vsock::start_server(shared, info)?;
     let running = attempt.start(machine, &cache)?;
     running.wait_started(START).attempt("starting QEMU")?;
     if is_own_guest && !args.no_wait && !args.console {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carina_api::control::VmInfo;
+use carina_api::control::{VmInfo, VmpiKind};
 use carina_vm::{Image, Machine, Running};
 
 use super::{BOOT, RunArgs, ip_link};
@@ -48,6 +48,9 @@ pub(super) fn guest_config(info: &VmInfo, has_ssh: bool) -> Result<String, Failu
     let dif = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
     let mut text =
         format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n");
+    if info.vmpi == VmpiKind::Vsock {
+        text.push_str("vsock = 1110\n");
+    }
     if let Some(proxy) = &info.internet {
         let name = &proxy.name;
         text.push_str(&format!(
