@@ -4,7 +4,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use carina_api::DifName;
+use carina_api::{AppName, DifName};
 use carina_measure::trial::client::{Trial, TrialClient};
 use carina_measure::trial::job::Job;
 use carina_measure::trial::target::Target;
@@ -48,6 +48,15 @@ impl Client {
     pub fn carry_over(&mut self, target: Option<Target>) -> Result<()> {
         self.ready()?.carry_over(target);
         Ok(())
+    }
+
+    /// The target of flows to another application of the server's system, over the DIF `dif`.
+    pub(crate) fn target_of(&self, name: &AppName, dif: Option<&DifName>) -> Target {
+        Target {
+            remote: name.clone(),
+            dif: dif.cloned(),
+            ..self.target.clone()
+        }
     }
 
     /// Like [`Client::carry_over`], with the same target over the DIF `dif`; `None` means any DIF.

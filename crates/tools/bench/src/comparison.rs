@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use carina_api::DifName;
 use carina_measure::results::{Metric, Samples};
-use carina_measure::traffic::{Arrivals, Sizes};
+use carina_measure::traffic::{Arrivals, Rate, Sizes};
 use carina_measure::transport::bare::{BARE_SDU_MAX, BarePlace, BareTransport};
 use carina_measure::transport::udp::UDP_SDU_MAX;
 use carina_measure::trial::client::Trial;
@@ -167,6 +167,31 @@ impl System {
         time_ns: u64,
         pin: Option<[usize; 2]>,
     ) -> Result<Trial> {
+        self.job(client, direction, sdu, time_ns, (None, pin))
+    }
+
+    /// Echoes SDUs of `sdu` bytes for `time_ns` nanoseconds at a rate.
+    ///
+    /// # Errors
+    /// Those of [`Client::run`], with the system and the size.
+    pub(crate) fn echo_at(
+        &self,
+        client: &mut Client,
+        sdu: u64,
+        time_ns: u64,
+        rate: Rate,
+    ) -> Result<Trial> {
+        self.job(client, Direction::Echo, sdu, time_ns, (Some(rate), None))
+    }
+
+    fn job(
+        &self,
+        client: &mut Client,
+        direction: Direction,
+        sdu: u64,
+        time_ns: u64,
+        (rate, pin): (Option<Rate>, Option<[usize; 2]>),
+    ) -> Result<Trial> {
         let case = format!("{} with SDUs of {sdu} bytes", self.name);
         let via = self
             .via(client)
@@ -175,7 +200,7 @@ impl System {
             direction,
             via,
             sizes: Sizes::Fixed(sdu),
-            rate: None,
+            rate,
             arrivals: Arrivals::Constant,
             duration_ns: time_ns,
             count: 0,

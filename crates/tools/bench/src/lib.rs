@@ -36,6 +36,7 @@ pub mod client;
 pub mod comparison;
 #[cfg(feature = "all")]
 mod cpu_time;
+pub mod crowd;
 #[cfg(feature = "all")]
 pub mod drivers;
 #[cfg(feature = "all")]

@@ -11,6 +11,7 @@
 //! | [`results`], [`figure`] | results of benchmarks as rows and as pictures |
 #![forbid(unsafe_code)]
 
+pub mod crowd;
 pub mod figure;
 pub mod random;
 pub mod ratio;

@@ -6,7 +6,6 @@ use carina_bench::drivers;
 use carina_bench::engine;
 use carina_bench::flows::{self, FlowsOptions};
 use carina_bench::guest;
-use carina_bench::hv;
 use carina_bench::ip;
 use carina_bench::local::{self, LocalOptions};
 use carina_bench::lwaftr;
@@ -15,6 +14,7 @@ use carina_bench::restart::{self, RestartOptions};
 use carina_bench::vhost;
 use carina_bench::vm_and_host;
 use carina_bench::wrap;
+use carina_bench::{crowd, hv};
 use carina_measure::results::{OURS, Results};
 use clap::Subcommand;
 
@@ -38,7 +38,8 @@ pub(crate) enum BenchCommand {
     /// in the same memory, and UDP over virtio-net and e1000
     #[command(
         after_help = "Examples:\n  carina bench hv --json > hv.json\n  carina bench hv \
-        --sizes 64,4000,1M --runs 7 --time 1s\n\nBoots one VM. As root, or where user \
+        --sizes 64,4000,1M --runs 7 --time 1s\n  carina bench hv --systems vsock --crowd 63 --time \
+        5s\n\nBoots one VM. As root, or where user \
         namespaces are allowed, the command also measures the other systems in that VM."
     )]
     Hv(HvArgs),
@@ -158,8 +159,11 @@ pub(crate) fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             let options = args.options()?;
             let network = vm_and_host::enter_network(args.in_network_namespace, PROGRESS)?;
             end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-            let results = hv::run(&options, network)?;
-            show(shared, &results, &hv::TABLES, &vm_and_host::SYSTEMS)?;
+            let (results, tables) = match args.crowd {
+                None => (hv::run(&options, network)?, &hv::TABLES[..]),
+                Some(flows) => (crowd::run(&options, network, flows)?, &crowd::TABLES[..]),
+            };
+            show(shared, &results, tables, &vm_and_host::SYSTEMS)?;
             all_measured(&results)
         }
         BenchCommand::Flows(args) => {

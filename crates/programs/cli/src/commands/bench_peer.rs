@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use carina_api::{AppName, DifName};
+use carina_measure::crowd::drain;
 use carina_measure::trial::server::{Event, Scope, serve};
 
 use crate::Shared;
@@ -22,6 +23,9 @@ pub(crate) struct BenchPeerArgs {
     /// Serve one client after the other [default: end with the first]
     #[arg(long)]
     stay: bool,
+    /// Accept flows and discard what they carry [default: serve measurements]
+    #[arg(long, conflicts_with = "stay")]
+    drain: bool,
 }
 
 /// Registers the name and serves the clients of a benchmark. Without `--stay`, ends after the first
@@ -33,6 +37,9 @@ pub(crate) fn run(shared: &Shared, args: BenchPeerArgs) -> Outcome {
     end_server_with_signal().attempt(TAKING_SIGNALS)?;
     let registered = shared.node()?.register(&args.name, args.dif.as_ref());
     let registration = registered.attempt(format!("registering {}", args.name))?;
+    if args.drain {
+        return Ok(drain(registration).attempt("discarding what flows carry")?);
+    }
     Ok(serve(
         registration,
         !args.stay,

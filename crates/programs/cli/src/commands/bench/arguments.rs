@@ -57,6 +57,10 @@ pub(crate) struct HvArgs {
     /// carina,ivshmem-plain,virtqueue,vsock,limit,virtio-net,e1000]
     #[arg(long, value_delimiter = ',')]
     pub(super) systems: Vec<String>,
+    /// Measure the echo of an idle flow, alone and beside this number of flows that send as fast as
+    /// they can, such as 63 [default: measure the cases]
+    #[arg(long, value_name = "FLOWS", conflicts_with_all = ["sizes", "cases"])]
+    pub(super) crowd: Option<usize>,
     /// The carina program to run in the guest [default: this program]
     #[arg(long)]
     pub(super) guest_program: Option<PathBuf>,
