@@ -75,8 +75,12 @@ check: packages
 	cargo xtask tidy
 	cargo xtask deps
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	for only in "" packet vnet; do cargo clippy --locked --package carina-cli \
+	@# Parts of the programs alone. The packages beside carina-cli turn on those features of
+	@# libraries that the workspace has, so that unchanged crates are not checked once more.
+	for only in packet vnet; do cargo clippy --locked --package carina-cli --package carina-fuzz \
+		--package carina-vnet-roles --package carina-ring-model \
 		--no-default-features --features "$$only" -- -D warnings || exit 1; done
+	cargo clippy --locked --package carina-cli --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	bindings/check
 
