@@ -365,10 +365,10 @@ fn decide(register: &Mutex<Register>, mailbox: &AccessMailbox, progress: &Progre
             && let Some(refused) = answer(&mut register, mailbox, &asked, progress)
             && let Some(event) = refusals.note(Instant::now(), asked.from, &refused)
         {
-            progress.tell_of_stranger(event);
+            progress.tell_frequent(event);
         }
         for event in refusals.due(Instant::now()) {
-            progress.tell_of_stranger(event);
+            progress.tell_frequent(event);
         }
         match register.expire(unix_now()) {
             Ok(over) if over.is_empty() => {}

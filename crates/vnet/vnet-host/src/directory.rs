@@ -328,6 +328,12 @@ impl VnetDir {
         self.0.join("switched-off.json")
     }
 
+    /// Path of the file that says when the timetables of links have begun.
+    #[must_use]
+    pub fn timetables(&self) -> PathBuf {
+        self.0.join("timetables.json")
+    }
+
     /// Creates the network's directory.
     ///
     /// # Errors

@@ -108,6 +108,7 @@ mod tests {
             state: NodeState::Up,
             is_console_ready: true,
             interfaces: vec![interface(number)],
+            position: None,
         };
         VnetReport {
             name: "two".into(),

@@ -71,6 +71,7 @@ pub mod server;
 mod steps;
 mod switched_off;
 mod threads;
+mod timetables;
 pub mod trace;
 pub mod underlay;
 mod vnet;

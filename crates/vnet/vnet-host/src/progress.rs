@@ -28,8 +28,8 @@ struct State {
     status: HostStatus,
     phases: Vec<PhaseTime>,
     events: VecDeque<Event>,
-    /// Numbers of the events that callers without rights have caused.
-    of_strangers: VecDeque<u64>,
+    /// Numbers of the events that may come often.
+    frequent: VecDeque<u64>,
     last: u64,
     /// Moves of nodes to and from other hosts, by number.
     moves: BTreeMap<u64, MoveState>,
@@ -51,7 +51,7 @@ impl Progress {
                 status: part.absent(),
                 phases: Vec::new(),
                 events: VecDeque::new(),
-                of_strangers: VecDeque::new(),
+                frequent: VecDeque::new(),
                 last: 0,
                 moves: BTreeMap::new(),
             }),
@@ -122,15 +122,15 @@ impl Progress {
         self.changed.notify_all();
     }
 
-    /// Appends an event that a caller without rights has caused. The log keeps only the latest few
-    /// of such events, so that they cannot displace the others.
-    pub fn tell_of_stranger(&self, what: impl Into<String>) {
+    /// Appends an event that may come often, such as one that a caller without rights has caused.
+    /// The log keeps only the latest few of such events, so that they cannot displace the others.
+    pub fn tell_frequent(&self, what: impl Into<String>) {
         let mut state = self.lock();
         state.add(self.began.elapsed(), what.into());
         let number = state.last;
-        state.of_strangers.push_back(number);
-        if state.of_strangers.len() > OF_STRANGERS_MAX
-            && let Some(oldest) = state.of_strangers.pop_front()
+        state.frequent.push_back(number);
+        if state.frequent.len() > FREQUENT_MAX
+            && let Some(oldest) = state.frequent.pop_front()
         {
             state.events.retain(|event| event.number != oldest);
         }
@@ -232,8 +232,8 @@ impl State {
 }
 
 const EVENTS_MAX: usize = 1000;
-/// Most events caused by callers without rights that the log keeps.
-const OF_STRANGERS_MAX: usize = 100;
+/// Most events that may come often that the log keeps.
+const FREQUENT_MAX: usize = 100;
 /// Most characters of an event, because guests and QEMU may print much.
 const WORDS_MAX: usize = 1000;
 
@@ -265,11 +265,11 @@ mod tests {
         let progress = Progress::new(&part(&["a b"]));
         progress.tell("node a is up");
         for number in 0..EVENTS_MAX * 2 {
-            progress.tell_of_stranger(format!("token {number} is refused"));
+            progress.tell_frequent(format!("token {number} is refused"));
         }
         let events = progress.events(0, Duration::ZERO);
         assert_eq!(events[0].what, "node a is up");
-        assert_eq!(events.len(), 1 + OF_STRANGERS_MAX);
+        assert_eq!(events.len(), 1 + FREQUENT_MAX);
         let last = events.last().unwrap();
         assert_eq!(
             last.what,

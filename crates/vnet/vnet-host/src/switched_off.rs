@@ -1,6 +1,6 @@
 //! Nodes that the operator of a network has stopped, and links that the operator has taken down.
 //! They stay off across changes of the network and restarts of the agent, until the operator starts
-//! the node or takes the link up again.
+//! the node or takes the link up again. Links can also be down by their timetables.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,25 +22,31 @@ pub(crate) struct SwitchedOff {
     /// Links that are down, by number.
     #[serde(default)]
     pub links: BTreeSet<u32>,
+    /// Links that are down by their timetables, by number. The agent computes them.
+    #[serde(skip)]
+    pub by_timetable: BTreeSet<u32>,
 }
 
 impl SwitchedOff {
     /// True if no node is stopped and no link is down.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.links.is_empty()
+        self.nodes.is_empty() && self.links.is_empty() && self.by_timetable.is_empty()
     }
 
     /// Returns why a link is off: the operator has taken the link down, or has stopped a node at
-    /// one of its ends. `None` if neither is the case.
+    /// one of its ends, or the link's timetable has taken it down. `None` if the link is not off.
     #[must_use]
     pub(crate) fn reason(&self, link: &LinkPart) -> Option<String> {
         let mut ends = link.ends();
         if let Some(end) = ends.find(|end| self.nodes.contains(&end.node)) {
             return Some(format!("node {} is stopped", end.node));
         }
-        let is_down = self.links.contains(&link.number);
-        is_down.then(|| "its operator has taken it down".to_owned())
+        if self.links.contains(&link.number) {
+            return Some("its operator has taken it down".to_owned());
+        }
+        let is_down = self.by_timetable.contains(&link.number);
+        is_down.then(|| BY_TIMETABLE.to_owned())
     }
 
     /// Removes nodes and links that `part` does not contain. Returns whether it removed any.
@@ -52,6 +58,9 @@ impl SwitchedOff {
         *self != before
     }
 }
+
+/// Why a link is down that its timetable has taken down.
+pub(crate) const BY_TIMETABLE: &str = "its timetable has taken it down";
 
 /// Reads which nodes and links of a network are off: none if the file does not exist.
 pub(crate) fn read(dir: &VnetDir) -> Result<SwitchedOff> {
@@ -84,6 +93,7 @@ mod tests {
         let off = SwitchedOff {
             nodes: BTreeSet::from(["c".to_owned()]),
             links: BTreeSet::from([0]),
+            by_timetable: BTreeSet::from([0]),
         };
         let reasons = part.links.iter().map(|link| off.reason(link));
         let reasons: Vec<String> = reasons.map(Option::unwrap_or_default).collect();
@@ -92,6 +102,12 @@ mod tests {
             reasons,
             ["its operator has taken it down", stopped, stopped]
         );
+        let scheduled = SwitchedOff {
+            by_timetable: BTreeSet::from([0]),
+            ..SwitchedOff::default()
+        };
+        let reason = scheduled.reason(&part.links[0]);
+        assert_eq!(reason.as_deref(), Some(BY_TIMETABLE));
         assert_eq!(SwitchedOff::default().reason(&part.links[0]), None);
     }
 
@@ -103,6 +119,7 @@ mod tests {
         let mut off = SwitchedOff {
             nodes: BTreeSet::from(["a".to_owned(), "gone".to_owned()]),
             links: BTreeSet::from([0, 7]),
+            ..SwitchedOff::default()
         };
         write(&dir, &off).unwrap();
         assert_eq!(read(&dir).unwrap(), off);

@@ -7,12 +7,14 @@ mod impaired;
 mod inside;
 mod members;
 mod moving;
+mod nodes;
 mod paths;
 mod probing;
 mod saving;
 mod sending;
 mod starting;
 mod switching;
+mod timetables;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -21,9 +23,10 @@ use std::time::{Duration, Instant};
 
 use carina_frame_engine::{Graph, LinkCounts, LinkName};
 use carina_vnet::document::Carrier;
-use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart, NodeState};
+use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart};
 
 use self::arriving::{Awaited, arrived, ports_of_arrivals};
+use self::nodes::IMAGE;
 use crate::access::AccessPoints;
 use crate::data_plane::DataPlane;
 use crate::directory::{Record, VnetDir};
@@ -37,7 +40,7 @@ use crate::leftovers;
 use crate::making::{make_namespaces, make_ports, remove_ports};
 use crate::names::ports_namespace;
 use crate::namespace;
-use crate::node::{Images, Node, Site, forget_moves, recover};
+use crate::node::{Images, Node, forget_moves, recover};
 use crate::paths::Paths;
 use crate::plan::NO_ROUTES;
 use crate::port_selection::{PortSelection, both_ports};
@@ -45,7 +48,8 @@ use crate::progress::Progress;
 use crate::saved::Saved;
 use crate::steps::Steps;
 use crate::switched_off::{self, SwitchedOff};
-use crate::threads::{each, each_owned};
+use crate::threads::each_owned;
+use crate::timetables::{self as begun_timetables, BegunTimetables};
 use crate::underlay::Underlay;
 use carina_vnet::host_part::LinkEnd;
 use carina_vnet::impairment::Impairments;
@@ -67,6 +71,8 @@ pub(crate) struct Vnet {
     impairments: Mutex<Impairments>,
     /// What the operator has stopped or taken down.
     off: Mutex<SwitchedOff>,
+    /// Which timetables of links have begun.
+    begun: Mutex<BegunTimetables>,
     /// Link ends that use their second port.
     second: Mutex<PortSelection>,
     /// Which links use the kernel's path.
@@ -128,6 +134,7 @@ impl Vnet {
             part: Mutex::new(current),
             impairments: Mutex::new(impairment::read(dir)?),
             off: Mutex::new(switched_off::read(dir)?),
+            begun: Mutex::new(begun_timetables::read(dir)?),
             access: AccessPoints::new(dir, underlay, progress),
             arrivals: Mutex::new(arrivals),
             came: Mutex::default(),
@@ -147,6 +154,7 @@ impl Vnet {
         let mut current = lock(&self.part);
         self.forget_ended(&mut current)?;
         self.progress.begin(part);
+        self.recall_timetables(part);
         if part.lacks_routes() {
             self.progress.tell(NO_ROUTES);
         }
@@ -171,7 +179,9 @@ impl Vnet {
         self.progress
             .phase(Phase::Consoles, || self.ask_consoles(part))?;
         self.progress.phase(Phase::Probes, || {
-            if !self.switched_off().is_empty() {
+            let mut links = current.links.iter().chain(&part.links);
+            let may_flap = links.any(|link| !link.timetable.is_empty());
+            if may_flap || !self.switched_off().is_empty() {
                 self.keep_off(part)?;
             }
             self.join(part)?;
@@ -289,101 +299,6 @@ impl Vnet {
         self.forget_impairments(part)
     }
 
-    fn make_nodes(&self, part: &HostPart, steps: &Steps) -> Result<()> {
-        let off = self.switched_off();
-        // Nodes at new links come first, because others only get further routes.
-        let is_at_new_link = |node: &&NodePart| {
-            let mut interfaces = node.interfaces.iter();
-            interfaces.any(|it| steps.linked.contains(&it.link))
-        };
-        let (first, last): (Vec<_>, Vec<_>) = part.nodes.iter().partition(is_at_new_link);
-        each(&[first, last].concat(), |node| {
-            self.progress.check()?;
-            if off.nodes.contains(&node.name) {
-                self.progress
-                    .node(&node.name, |it| it.state = NodeState::Stopped);
-                return Ok(());
-            }
-            let is_new = !lock(&self.nodes).contains_key(&node.name);
-            if !is_new && !steps.changed.contains(&node.name) {
-                return Ok(());
-            }
-            if is_new {
-                self.progress
-                    .node(&node.name, |it| it.state = NodeState::Starting);
-            }
-            let done = if is_new {
-                self.make_node(part, node)
-            } else {
-                self.change_node(part, node, &steps.linked)
-            };
-            let done = done.and_then(|()| self.make_member(part, node));
-            self.progress.node(&node.name, |it| match &done {
-                Ok(()) => it.state = NodeState::Up,
-                Err(error) => it.state = error.state(),
-            });
-            if done.is_ok() && is_new {
-                self.progress.tell(format!("node {} is up", node.name));
-            }
-            done
-        })
-    }
-
-    fn make_node(&self, part: &HostPart, wanted: &NodePart) -> Result<()> {
-        let second = lock(&self.second).clone();
-        let saved = lock(&self.saved).clone();
-        let node = Node::make(&self.site(part, &second), wanted, saved.as_deref())?;
-        if let Some(confinement) = node.confinement() {
-            self.progress.tell(confinement.words(&wanted.name));
-        }
-        lock(&self.nodes).insert(wanted.name.clone(), Arc::new(node));
-        Ok(())
-    }
-
-    /// What is needed to make nodes, with link ends at the given ports.
-    fn site<'a>(&'a self, whole: &'a HostPart, ports: &'a PortSelection) -> Site<'a> {
-        Site {
-            whole,
-            ports,
-            dir: &self.dir,
-            images: &self.images,
-        }
-    }
-
-    /// Changes the interfaces and routes of a node that stays. If that fails, the node is replaced.
-    fn change_node(&self, part: &HostPart, wanted: &NodePart, fresh: &[u32]) -> Result<()> {
-        let node = self.node(&wanted.name)?;
-        let second = lock(&self.second).clone();
-        let Err(error) = node.rewire(&self.site(part, &second), wanted, fresh) else {
-            return node.configure(wanted);
-        };
-        self.progress
-            .tell(format!("node {} is recreated: {error}", wanted.name));
-        self.progress
-            .node(&wanted.name, |it| it.is_console_ready = false);
-        let _ = self.take(&wanted.name);
-        node.remove()?;
-        drop(node);
-        self.make_node(part, wanted)
-    }
-
-    fn ask_consoles(&self, part: &HostPart) -> Result<()> {
-        each(&part.nodes, |wanted| {
-            let known = self.progress.status_of_node(&wanted.name);
-            let is_ready =
-                known.is_some_and(|it| it.is_console_ready || it.state == NodeState::Stopped);
-            if is_ready {
-                return Ok(());
-            }
-            let node = self.node(&wanted.name)?;
-            let limit = if node.is_foreign() { IMAGE } else { CONSOLE };
-            node.console().wait_for_answer(limit)?;
-            self.progress
-                .node(&wanted.name, |it| it.is_console_ready = true);
-            Ok(())
-        })
-    }
-
     /// The access points of the network.
     pub(crate) fn access(&self) -> &AccessPoints {
         &self.access
@@ -418,35 +333,6 @@ impl Vnet {
                 node.leave();
             }
         });
-    }
-
-    fn take_nodes(&self) -> Vec<Arc<Node>> {
-        let nodes = std::mem::take(&mut *lock(&self.nodes));
-        nodes.into_values().collect()
-    }
-
-    fn node(&self, name: &str) -> Result<Arc<Node>> {
-        let found = lock(&self.nodes).get(name).map(Arc::clone);
-        found.ok_or_else(|| {
-            if lock(&self.off).nodes.contains(name) {
-                Error::NodeStopped(name.to_owned())
-            } else {
-                self.no_node(name)
-            }
-        })
-    }
-
-    fn take(&self, name: &str) -> Option<Arc<Node>> {
-        lock(&self.nodes).remove(name)
-    }
-
-    pub(crate) fn no_node(&self, name: &str) -> Error {
-        let known: Vec<String> = lock(&self.nodes).keys().cloned().collect();
-        Error::NoNode {
-            vnet: self.dir.name(),
-            node: name.to_owned(),
-            known: known.join(", "),
-        }
     }
 }
 
@@ -498,9 +384,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const CONSOLE: Duration = Duration::from_secs(60);
-/// Longest time for a machine with an image of the store to boot under emulation.
-const IMAGE: Duration = Duration::from_secs(600);
 /// Longest time for the other end of a new link to answer.
 const PROBE: Duration = Duration::from_secs(60);
 /// Longest time for a link end on another host to answer before the change continues.

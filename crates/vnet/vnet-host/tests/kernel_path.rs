@@ -19,14 +19,15 @@ use carina_vnet_host::names::{node_namespace, ports_namespace};
 use carina_vnet_host::{Agent, server};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
+use crate::network::TestNetwork;
 use crate::streams::{connect, listen, stream};
-use crate::waiting::{LIMIT, TestDirectory, is_root, left_of, run, wait_until_settled};
+use crate::waiting::{LIMIT, TestDirectory, is_root, run, wait_until_settled};
 
 const NAME: &str = "fast";
 
 /// Nodes a, b and c in a chain. The first link has a limit on the kernel's path; the second is
 /// faster than any limit.
-fn document(rates: [&str; 2]) -> Document {
+fn text(rates: [&str; 2]) -> String {
     let mut text = format!("[vnet]\nname = \"{NAME}\"\n[defaults]\nkind = \"namespace\"\n");
     for node in ["a", "b", "c"] {
         text.push_str(&format!("[node.{node}]\n"));
@@ -35,7 +36,11 @@ fn document(rates: [&str; 2]) -> Document {
         text.push_str(&format!("[[link]]\nends = {ends:?}\nrate = \"{rate}\"\n"));
     }
     text.push_str("[[test]]\nping = [\"a\", \"c\"]\n");
-    Document::read(&text, Form::Toml).expect("the text is a document")
+    text
+}
+
+fn document(rates: [&str; 2]) -> Document {
+    Document::read(&text(rates), Form::Toml).expect("the text is a document")
 }
 
 const FAST: [&str; 2] = ["10Gbps", "1000Gbps"];
@@ -102,11 +107,9 @@ fn fast_links_between_namespaces_use_the_kernels_path() {
     if !is_root() {
         return;
     }
-    let directory = TestDirectory::new();
-    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
-    agent.create(&document(FAST)).unwrap();
-    let report = ready(&agent);
-    assert_eq!(paths(&agent), [LinkPath::Kernel; 2]);
+    let network = TestNetwork::ready(&text(FAST));
+    let (agent, report) = (network.agent(), network.report());
+    assert_eq!(paths(agent), [LinkPath::Kernel; 2]);
     let all = ["l0.0", "l0.1", "l1.0", "l1.1"].map(str::to_owned);
     assert_eq!(in_kernel(&report), (all.to_vec(), all[..2].to_vec()));
     assert!(agent.test(NAME).unwrap().iter().all(|test| test.holds));
@@ -116,14 +119,12 @@ fn fast_links_between_namespaces_use_the_kernels_path() {
     assert!(passed.iter().all(|it| it.bytes > 1_000_000), "{passed:?}");
 
     // A change of rates moves links between the paths, and back.
-    agent.apply(&document(["1Gbps", "100Mbps"])).unwrap();
-    ready(&agent);
-    assert_eq!(paths(&agent), [LinkPath::Kernel, LinkPath::Engine]);
+    network.apply(&text(["1Gbps", "100Mbps"]));
+    assert_eq!(paths(agent), [LinkPath::Kernel, LinkPath::Engine]);
     assert_eq!(in_kernel(&report), (all[..2].to_vec(), all[..2].to_vec()));
     let rate = rate_of_stream(&report, "b", 2, false);
     assert!((0.5e9..1.05e9).contains(&rate), "{rate}");
-    agent.apply(&document(["1000Gbps", "2Gbps"])).unwrap();
-    ready(&agent);
+    network.apply(&text(["1000Gbps", "2Gbps"]));
     // A limit stays while its port exists, with the largest rate.
     assert_eq!(in_kernel(&report), (all.to_vec(), all.to_vec()));
     let limits = NamespaceAccess::of_root()
@@ -138,8 +139,7 @@ fn fast_links_between_namespaces_use_the_kernels_path() {
         .unwrap();
     assert!(limits.contains("rate 100Gbit"), "{limits}");
     assert!(agent.test(NAME).unwrap().iter().all(|test| test.holds));
-    agent.remove(NAME).unwrap();
-    assert_eq!(left_of(&report.vnet.to_string()), Vec::<String>::new());
+    network.remove();
 }
 
 #[test]
@@ -147,17 +147,10 @@ fn impaired_link_uses_the_engine_and_then_the_kernel_again() {
     if !is_root() {
         return;
     }
-    let directory = TestDirectory::new();
-    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
-    agent.create(&document(FAST)).unwrap();
-    let report = ready(&agent);
-    run(
-        &agent,
-        NAME,
-        "a",
-        "ping -c 3 -i 0.01 10.0.0.2 >/dev/null 2>&1 || true",
-    );
-    let first = frames(&agent);
+    let network = TestNetwork::ready(&text(FAST));
+    let (agent, report) = (network.agent(), network.report());
+    network.run("a", "ping -c 3 -i 0.01 10.0.0.2 >/dev/null 2>&1 || true");
+    let first = frames(agent);
     assert!(first.iter().all(|count| *count > 0), "{first:?}");
     let delay = Some(Impairment {
         delay: "20ms".parse().ok(),
@@ -167,18 +160,18 @@ fn impaired_link_uses_the_engine_and_then_the_kernel_again() {
     agent
         .impair(NAME, 0, LinkImpairment { there, back })
         .unwrap();
-    assert_eq!(paths(&agent), [LinkPath::Engine, LinkPath::Kernel]);
+    assert_eq!(paths(agent), [LinkPath::Engine, LinkPath::Kernel]);
     assert_eq!(in_kernel(&report).0, ["l1.0", "l1.1"]);
     let to = Ipv4Addr::new(10, 0, 0, 2);
     let slow = agent.echo(NAME, "a", to, LIMIT).unwrap();
     assert!(slow >= Duration::from_millis(20), "{slow:?}");
-    let second = frames(&agent);
+    let second = frames(agent);
     assert!(second[0] > first[0] && second[1] > first[1]);
     agent.impair(NAME, 0, LinkImpairment::default()).unwrap();
-    assert_eq!(paths(&agent), [LinkPath::Kernel; 2]);
+    assert_eq!(paths(agent), [LinkPath::Kernel; 2]);
     assert_eq!(in_kernel(&report).0.len(), 4);
     agent.echo(NAME, "a", to, LIMIT).unwrap();
-    let third = frames(&agent);
+    let third = frames(agent);
     assert!(third[0] > second[0] && third[1] > second[1]);
 
     // Down is down on the kernel's path, too.
@@ -186,10 +179,10 @@ fn impaired_link_uses_the_engine_and_then_the_kernel_again() {
     let silent = agent.echo(NAME, "a", to, Duration::from_millis(300));
     assert!(silent.is_err(), "{silent:?}");
     agent.switch_link(NAME, 0, true).unwrap();
-    ready(&agent);
+    network.wait_until_ready();
     agent.echo(NAME, "a", to, LIMIT).unwrap();
-    assert_eq!(paths(&agent), [LinkPath::Kernel; 2]);
-    agent.remove(NAME).unwrap();
+    assert_eq!(paths(agent), [LinkPath::Kernel; 2]);
+    network.remove();
 }
 
 #[test]
@@ -197,12 +190,10 @@ fn captured_link_uses_the_engine_until_the_capture_ends() {
     if !is_root() {
         return;
     }
-    let directory = TestDirectory::new();
-    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
-    agent.create(&document(FAST)).unwrap();
-    let report = ready(&agent);
+    let network = TestNetwork::ready(&text(FAST));
+    let (agent, report) = (network.agent(), network.report());
     let mut frames = agent.copy_end(NAME, ["a", "eth0"], "b:eth0", None).unwrap();
-    assert_eq!(paths(&agent), [LinkPath::Engine, LinkPath::Kernel]);
+    assert_eq!(paths(agent), [LinkPath::Engine, LinkPath::Kernel]);
     let to = Ipv4Addr::new(10, 0, 0, 2);
     agent.echo(NAME, "a", to, LIMIT).unwrap();
     let (mut bytes, mut captured) = (vec![0; 1 << 16], Vec::new());
@@ -217,7 +208,7 @@ fn captured_link_uses_the_engine_until_the_capture_ends() {
         captured.extend_from_slice(&bytes[..read.expect("the capture goes on")]);
     }
     drop(frames);
-    await_paths(&agent, [LinkPath::Kernel; 2]);
+    await_paths(agent, [LinkPath::Kernel; 2]);
     assert_eq!(in_kernel(&report).0.len(), 4);
     agent.echo(NAME, "a", to, LIMIT).unwrap();
     let query = TraceQuery {
@@ -227,10 +218,9 @@ fn captured_link_uses_the_engine_until_the_capture_ends() {
     };
     let trace = agent.trace(NAME, &query).unwrap();
     assert_eq!((trace.answered, trace.places.len()), (2, 8), "{trace:?}");
-    await_paths(&agent, [LinkPath::Kernel; 2]);
+    await_paths(agent, [LinkPath::Kernel; 2]);
     assert!(agent.hold(NAME, &[9]).is_err());
-    agent.remove(NAME).unwrap();
-    assert_eq!(left_of(&report.vnet.to_string()), Vec::<String>::new());
+    network.remove();
 }
 
 #[test]
@@ -266,10 +256,8 @@ fn no_frame_is_lost_while_a_link_changes_its_path() {
     if !is_root() {
         return;
     }
-    let directory = TestDirectory::new();
-    let agent = Agent::new(&RunDir::new(directory.path())).unwrap();
-    agent.create(&document(FAST)).unwrap();
-    let report = ready(&agent);
+    let network = TestNetwork::ready(&text(FAST));
+    let (agent, report) = (network.agent(), network.report());
     let [near, far] = ["a", "b"].map(|node| {
         let file = namespace_file(&node_namespace(report.vnet, node));
         NetworkNamespace::open(&file).unwrap()
@@ -309,10 +297,10 @@ fn no_frame_is_lost_while_a_link_changes_its_path() {
         });
         for _ in 0..3 {
             let hold = agent.hold(NAME, &[0]).unwrap();
-            assert_eq!(paths(&agent)[0], LinkPath::Engine);
+            assert_eq!(paths(agent)[0], LinkPath::Engine);
             std::thread::sleep(Duration::from_millis(300));
             drop(hold);
-            await_paths(&agent, [LinkPath::Kernel; 2]);
+            await_paths(agent, [LinkPath::Kernel; 2]);
             std::thread::sleep(Duration::from_millis(300));
         }
         is_over.store(true, Ordering::Release);
@@ -320,8 +308,8 @@ fn no_frame_is_lost_while_a_link_changes_its_path() {
     });
     let lost: Vec<u32> = (0..sent).filter(|it| !received.contains(it)).collect();
     assert!(sent > 100 && lost.is_empty(), "of {sent}: {lost:?}");
-    assert!(frames(&agent)[0] >= u64::from(sent));
-    agent.remove(NAME).unwrap();
+    assert!(frames(agent)[0] >= u64::from(sent));
+    network.remove();
 }
 
 #[test]
@@ -361,22 +349,17 @@ fn next_agent_leaves_the_kernels_path_as_it_is() {
     if !is_root() {
         return;
     }
-    let directory = TestDirectory::new();
-    let run_dir = RunDir::new(directory.path());
-    let agent = Agent::new(&run_dir).unwrap();
-    agent.create(&document(FAST)).unwrap();
-    let report = ready(&agent);
-    drop(agent);
+    let mut network = TestNetwork::ready(&text(FAST));
+    let report = network.report();
+    network.drop_agent();
     // Without any agent, the links still carry a stream.
     assert!(rate_of_stream(&report, "c", 6, false) > 1e6);
     let before = in_kernel(&report);
     assert_eq!(before.0.len(), 4);
-    let agent = Agent::new(&run_dir).unwrap();
-    ready(&agent);
-    assert_eq!(paths(&agent), [LinkPath::Kernel; 2]);
+    network.restart_agent();
+    assert_eq!(paths(network.agent()), [LinkPath::Kernel; 2]);
     assert_eq!(in_kernel(&report), before);
-    assert!(agent.report(NAME).unwrap().links[0].passed[0].bytes > 1_000_000);
+    assert!(network.report().links[0].passed[0].bytes > 1_000_000);
     assert!(rate_of_stream(&report, "c", 6, true) > 1e6);
-    agent.remove(NAME).unwrap();
-    assert_eq!(left_of(&report.vnet.to_string()), Vec::<String>::new());
+    network.remove();
 }

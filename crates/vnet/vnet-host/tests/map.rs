@@ -227,6 +227,29 @@ fn coordinates_of_graphml_are_taken() {
 }
 
 #[test]
+fn nodes_are_where_their_document_places_them() {
+    let mut report = grown(4);
+    for (number, position) in ["0 0", "20.5 0", "0 10", "20.5 10"].iter().enumerate() {
+        report["nodes"][number]["position"] = json!(position);
+    }
+    let shown = Arc::new(Mutex::new(report));
+    let Some(mut browser) = open(&shown) else {
+        return;
+    };
+    browser.until("document.querySelectorAll('#map [data-node]').length === 4");
+    let at = browser.value(&format!(
+        "Object.fromEntries(Object.entries({POSITIONS}).map(([name, it]) => \
+         [name, it.match(/[-0-9.]+/g).map(Number)]))"
+    ));
+    let at: BTreeMap<String, [f64; 2]> = serde_json::from_value(at).unwrap();
+    let ([right, top], [left, low]) = (at["n1"], at["n2"]);
+    assert_eq!((top, left, at["n0"]), (0.0, 0.0, [0.0; 2]), "{at:?}");
+    assert_eq!(at["n3"], [right, low], "{at:?}");
+    assert!((right / low - 2.05).abs() < 0.05, "{at:?}");
+    assert_eq!(browser.complaints(), json!([]));
+}
+
+#[test]
 fn fat_tree_is_drawn_in_tiers() {
     let name = |tier: &str, number: usize| format!("{tier}{number}");
     let (mut nodes, mut links) = (Vec::new(), Vec::new());

@@ -277,6 +277,7 @@ impl Hosting for Played {
                     state: state_of(&node.name),
                     is_console_ready: true,
                     interfaces: Vec::new(),
+                    position: None,
                 };
                 let links = part.into_iter().flat_map(|(part, _)| &part.links);
                 let ends = links.flat_map(|link| link.ends().map(move |end| (link, end)));

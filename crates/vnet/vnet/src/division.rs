@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use crate::document::{Carrier, Document, LinkImpairment, PathChoice, Rate};
+use crate::document::{Carrier, Document, LinkImpairment, PathChoice, Rate, Timetable};
 use crate::founders::founders;
 use crate::host_part::{Far, FarHost, HostPart, LinkPart, Nic, NodePart, Users, VnetId};
 use crate::layout::{LaidAccess, LaidLink, Layout};
@@ -119,6 +119,7 @@ pub fn outer_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
         far: Far::Nic(Nic::default()),
         path: PathChoice::default(),
         impairment: LinkImpairment::default(),
+        timetable: Timetable::default(),
     }));
     links
 }
@@ -142,6 +143,7 @@ fn access_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
         }),
         path: PathChoice::default(),
         impairment: LinkImpairment::default(),
+        timetable: Timetable::default(),
     };
     layout.access().map(link).collect()
 }
@@ -179,6 +181,7 @@ fn link_part(
         rate: wanted.rate,
         near: laid.ends[side].clone(),
         path: wanted.path,
+        timetable: wanted.timetable(),
         impairment: match far {
             Far::Here(_) => wanted.impairment(),
             _ => wanted.impairment().at_end(side),

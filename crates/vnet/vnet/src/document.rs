@@ -44,8 +44,10 @@ pub use self::kind::Kind;
 pub use self::name::{is_interface, is_name, is_of_kernel};
 pub use self::node::{Boot, Nics, Node, ResolvedNode, Via};
 pub use self::per_direction::PerDirection;
+pub use self::position::Position;
 pub use self::segments::{BRIDGE, Segment};
 pub use self::start::{HOST, NodeFile, Start, StartError};
+pub use self::timetable::{DownTime, Timetable, TimetableError};
 pub use self::value::{Rate, Share, Span, ValueError};
 
 mod address;
@@ -60,8 +62,10 @@ pub mod limits;
 mod name;
 mod node;
 mod per_direction;
+mod position;
 mod segments;
 mod start;
+mod timetable;
 mod toml_form;
 mod value;
 mod xml_form;
@@ -172,6 +176,12 @@ pub struct Link {
     /// Share of frames in which one bit is flipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrupt: Option<PerDirection<Share>>,
+    /// Times at which the link is down on purpose, from the moment when the network was ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub down: Vec<DownTime>,
+    /// Period after which the times of `down` begin again; `None`: the link goes down once at each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down_every: Option<Span>,
 }
 
 /// Encapsulation that carries a link between hosts.
@@ -317,6 +327,17 @@ impl Link {
             duplicate: None,
             reorder: None,
             corrupt: None,
+            down: Vec::new(),
+            down_every: None,
+        }
+    }
+
+    /// When the link is down on purpose.
+    #[must_use]
+    pub fn timetable(&self) -> Timetable {
+        Timetable {
+            down: self.down.clone(),
+            every: self.down_every,
         }
     }
 }

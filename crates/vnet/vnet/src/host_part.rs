@@ -17,7 +17,7 @@ use std::str::FromStr;
 use carina_wire::ether::Mac;
 use serde::{Deserialize, Serialize};
 
-use crate::document::{Boot, Carrier, Kind, LinkImpairment, PathChoice, Rate, Start};
+use crate::document::{Boot, Carrier, Kind, LinkImpairment, PathChoice, Rate, Start, Timetable};
 
 pub use self::cause::Cause;
 pub use self::check::PartError;
@@ -168,6 +168,10 @@ pub struct LinkPart {
     /// on top of them.
     #[serde(default, skip_serializing_if = "LinkImpairment::is_none")]
     pub impairment: LinkImpairment,
+    /// When the link is down on purpose. Each host counts from the moment at which its part with
+    /// this timetable was ready.
+    #[serde(default, skip_serializing_if = "Timetable::is_empty")]
+    pub timetable: Timetable,
 }
 
 /// An end of a link at a node.

@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 
 use crate::document::limits::NAME_MAX;
-use crate::document::{Carrier, Document, LinkImpairment, PathChoice, Rate};
+use crate::document::{Carrier, Document, LinkImpairment, PathChoice, Rate, Timetable};
 use crate::host_part::{EndPart, LinkPart, NodePart, VnetId};
 
 pub use self::agents::{FromAgent, ToAgent};
@@ -323,6 +323,9 @@ pub struct PartLink {
     /// nodes send, and ignores the others.
     #[serde(default, skip_serializing_if = "LinkImpairment::is_none")]
     pub impairment: LinkImpairment,
+    /// When the link is down on purpose.
+    #[serde(default, skip_serializing_if = "Timetable::is_empty")]
+    pub timetable: Timetable,
 }
 
 /// An end of a piece of a link.

@@ -5,7 +5,7 @@ use carina_api::output::{Collector, Stream};
 use serde::{Deserialize, Serialize};
 
 use crate::base64_text;
-use crate::document::{Carrier, Kind, Rate};
+use crate::document::{Carrier, Kind, Position, Rate};
 use crate::host_part::{InterfacePart, LinkState, NodeState, VnetId};
 use crate::impairment::LinkImpairment;
 use crate::progress::PhaseTime;
@@ -64,6 +64,9 @@ pub struct NodeReport {
     pub is_console_ready: bool,
     /// The node's interfaces.
     pub interfaces: Vec<InterfaceReport>,
+    /// Where the document places the node in pictures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
 }
 
 /// An interface of a node.

@@ -102,6 +102,7 @@ fn reserve(key: PartKey) -> ToPip {
         delay_max_us: None,
         ends: [PartEnd::Node(near()), PartEnd::Border("x".to_owned())],
         path: Default::default(),
+        timetable: Default::default(),
         impairment: Default::default(),
     };
     let part = Box::new(PartRequest {

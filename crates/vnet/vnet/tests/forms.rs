@@ -68,8 +68,9 @@ fn written_xml_is_valid_by_the_schema() {
 }
 
 #[test]
-fn examples_with_bridges_and_files_survive_every_form() {
+fn examples_survive_every_form() {
     for text in [
+        include_str!("../../../../examples/vnets/flapping.toml"),
         include_str!("../../../../examples/vnets/switched.toml"),
         include_str!("../../../../examples/vnets/prepared.toml"),
     ] {
@@ -116,6 +117,8 @@ const IMPAIRED: &str = "delay = [\"10ns\", \"0ns\"]\njitter = [\"10ns\", \"0ns\"
                         duplicate = \"12.5%\"\nreorder = [\"1%\", \"0%\"]\n\
                         corrupt = [\"0.0001%\", \"99%\"]";
 
+const FLAPPING: &str = "down = [\"0s-1500ms\", \"2s-1h\"]\ndown_every = \"1d\"";
+
 /// The keys of a link with addresses and long packets.
 fn addressed(link: u64) -> String {
     format!(
@@ -145,6 +148,7 @@ fn random_document(random: &mut Random) -> String {
         text.push_str(&format!("[node.n{node}]\n"));
         maybe(&mut text, "kind = \"vm\"\nboot = \"pool\"", random);
         maybe(&mut text, "image = \"a & <b> \\\"c\\\" 'd' é\"", random);
+        maybe(&mut text, "position = \"-0.5 1000000\"", random);
         maybe(&mut text, "cpus = 256\nmemory = 1048576", random);
         maybe(
             &mut text,
@@ -183,6 +187,7 @@ fn random_document(random: &mut Random) -> String {
         let addressed = addressed(link);
         maybe(&mut text, &addressed, random);
         maybe(&mut text, IMPAIRED, random);
+        maybe(&mut text, FLAPPING, random);
     }
     maybe(
         &mut text,

@@ -43,6 +43,7 @@ fn house() -> House {
         delay_max_us: None,
         ends: [PartEnd::Node(near()), PartEnd::Border("channel".to_owned())],
         path: Default::default(),
+        timetable: Default::default(),
         impairment: Default::default(),
     };
     let mut m = node("m", Kind::Vm, 2);

@@ -72,6 +72,13 @@ fn read_node(draft: &mut Draft, node: &Element, names: &mut BTreeMap<String, Str
     }
     for child in &node.children {
         let other = child.local_name();
+        if other == "position" {
+            draft.place(
+                &name,
+                |key| child.text(key).filter(|_| key.len() == 1),
+                line,
+            );
+        }
         if !matches!(other, "position" | "configservices") {
             let what = format!("<{}> of {}", beginning(other), beginning(&name));
             draft.note(child.line, what, SERVICES);

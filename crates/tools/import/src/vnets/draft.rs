@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use carina_time::Duration;
 use carina_vnet::document::{
     Carrier, Document, End, Header, InterfaceAddress, Kind, Link, LinkImpairment, Node, OWN_IMAGE,
-    OnInsufficient, Rate, Share, Span, Start, is_interface, is_name, is_of_kernel, limits,
+    OnInsufficient, Position, Rate, Share, Span, Start, is_interface, is_name, is_of_kernel,
+    limits,
 };
 
 use super::{Imported, Source};
@@ -24,6 +25,8 @@ pub(super) struct Draft {
     /// The links. Their ends still have the nodes' names in the file.
     links: Vec<Link>,
     unrated: usize,
+    /// Latitudes and longitudes of nodes, in degrees, by their names in the file.
+    on_earth: BTreeMap<String, [f64; 2]>,
     notes: Vec<Note>,
 }
 
@@ -68,6 +71,7 @@ impl Draft {
             taken: BTreeSet::new(),
             links: Vec::new(),
             unrated: 0,
+            on_earth: BTreeMap::new(),
             notes: Vec::new(),
         }
     }
@@ -120,6 +124,32 @@ impl Draft {
         };
         self.node(&name, line);
         name
+    }
+
+    /// Places a node in pictures by data of the file: latitude and longitude in degrees, else x and
+    /// y, downwards. Data that are no numbers are ignored.
+    pub(super) fn place<'a>(
+        &mut self,
+        node: &str,
+        datum: impl Fn(&str) -> Option<&'a str>,
+        line: usize,
+    ) {
+        let number = |names: [&str; 2]| -> Option<f64> {
+            let text = names.iter().find_map(|name| datum(name))?;
+            text.trim().parse().ok()
+        };
+        let earth = number(["Latitude", "latitude"]).zip(number(["Longitude", "longitude"]));
+        let earth = earth.filter(|(latitude, longitude)| {
+            latitude.abs() <= LATITUDE_MAX && longitude.abs() <= LONGITUDE_MAX
+        });
+        if let Some((latitude, longitude)) = earth {
+            self.on_earth.insert(node.to_owned(), [latitude, longitude]);
+            return;
+        }
+        let plane = number(["x", "X"]).zip(number(["y", "Y"]));
+        if let Some(position) = plane.and_then(|(x, y)| Position::at(x, y)) {
+            self.node(node, line).position = Some(position);
+        }
     }
 
     /// Whether the draft has a node with this name in the file.
@@ -312,6 +342,20 @@ impl Draft {
         }
     }
 
+    /// Places nodes on a map of the earth, with north at the top. A degree of longitude is shorter
+    /// far from the equator.
+    fn draw_map(&mut self) {
+        let all = std::mem::take(&mut self.on_earth);
+        let latitudes: f64 = all.values().map(|[latitude, _]| latitude).sum();
+        let mean = latitudes / all.len().max(1) as f64;
+        for (original, [latitude, longitude]) in all {
+            if let Some(node) = self.nodes.get_mut(&original) {
+                let x = longitude * mean.to_radians().cos();
+                node.node.position = Position::at(x, -latitude);
+            }
+        }
+    }
+
     /// Completes the document.
     ///
     /// # Errors
@@ -323,6 +367,7 @@ impl Draft {
             let why = format!("they have {}; --rate gives another", self.rate);
             self.note(0, what, why);
         }
+        self.draw_map();
         let named = |original: &str| names.get(original).cloned().unwrap_or_default();
         self.carry_ethernet();
         for end in self.links.iter_mut().flat_map(|link| &mut link.ends) {
@@ -427,6 +472,9 @@ pub(super) fn beginning(text: &str) -> String {
 /// Programs that configure the network of their node and nothing else.
 const PROGRAMS: [&str; 7] = ["ip", "bridge", "tc", "ethtool", "ping", "route", "ifconfig"];
 const NOTES_MAX: usize = 1000;
+/// Bounds of coordinates on the earth, in degrees.
+const LATITUDE_MAX: f64 = 90.0;
+const LONGITUDE_MAX: f64 = 180.0;
 /// How often addresses that overlap are removed one by one, before all are.
 const OVERLAP_ROUNDS: usize = 8;
 /// Name of the node for all nodes beyond the limit. No file can name a node like this.

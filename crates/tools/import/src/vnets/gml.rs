@@ -1,6 +1,6 @@
 //! Reads GML: keys with numbers, texts, and lists in brackets (M. Himsolt, *GML: A portable Graph
-//! File Format*). Uses labels and speeds of links as the Internet Topology Zoo writes them, and
-//! impairments of links as Shadow does; ignores other keys.
+//! File Format*). Uses labels, speeds of links and coordinates of nodes as the Internet Topology
+//! Zoo writes them, and impairments of links as Shadow does; ignores other keys.
 //!
 //! ```text
 //! graph [ node [ id 0 label "New York" ] node [ id 1 ] edge [ source 0 target 1 ] ]
@@ -35,7 +35,11 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
             continue;
         };
         let label = node.text("label").filter(|label| !label.trim().is_empty());
-        names.insert(id, draft.labelled(label.unwrap_or(id), id, node.line));
+        let name = draft.labelled(label.unwrap_or(id), id, node.line);
+        let graphics = node.lists("graphics").next();
+        let datum = |key: &str| node.text(key).or_else(|| graphics?.text(key));
+        draft.place(&name, datum, node.line);
+        names.insert(id, name);
     }
     for it in graph.lists("edge") {
         let ends = ["source", "target"].map(|key| names.get(it.text(key)?));

@@ -1,6 +1,6 @@
 //! Reads GraphML: nodes and edges with data (*GraphML Primer*, graphdrawing.org). Uses labels and
-//! speeds of links as the Internet Topology Zoo writes them, and impairments of links as Shadow
-//! does; ignores other data.
+//! speeds of links and coordinates of nodes as the Internet Topology Zoo writes them, and
+//! impairments of links as Shadow does; ignores other data.
 
 use std::collections::BTreeMap;
 
@@ -67,6 +67,7 @@ fn read_nodes<'a>(
         };
         let label = data(node, keys, "label").unwrap_or(id);
         let name = draft.labelled(label, id, node.line);
+        draft.place(&name, |key| data(node, keys, key), node.line);
         if node.children.iter().any(|it| it.local_name() == "graph") {
             draft.note(
                 node.line,

@@ -1,6 +1,7 @@
 //! One network of an agent, with the thread that makes and watches it.
 
 mod again;
+mod flaps;
 mod reporting;
 mod thread;
 

@@ -138,6 +138,7 @@ pub(super) fn changes_of_link(old: &LinkPart, new: &LinkPart) -> Vec<String> {
     }
     changes.extend(change("path", old.path.word(), new.path.word()));
     changes.extend(change("impairment", old.impairment, new.impairment));
+    changes.extend(change("down", &old.timetable, &new.timetable));
     changes
 }
 
@@ -181,6 +182,9 @@ pub(super) fn link_words(link: &LinkPart) -> String {
             }
             if !link.impairment.is_none() {
                 words = format!("{words}, {}", link.impairment);
+            }
+            if !link.timetable.is_empty() {
+                words = format!("{words}, down {}", link.timetable);
             }
             words
         }

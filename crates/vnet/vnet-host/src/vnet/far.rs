@@ -6,6 +6,7 @@ use carina_vnet::host_part::{Cause, Far, HostPart, LinkPart, LinkState, NodeStat
 
 use super::{FAR_PROBE, Vnet, lock};
 use crate::error::{Error, Result};
+use crate::switched_off::BY_TIMETABLE;
 
 impl Vnet {
     /// Makes the engine use new flows, reports links that have no flow, and probes links that no
@@ -79,12 +80,15 @@ impl Vnet {
         let before = before.map(|it| it.state);
         let was_up = before == Some(LinkState::Up);
         let words = format!("link {} is down: {reason}", link.number);
+        let is_frequent = reason == BY_TIMETABLE;
         let now = LinkState::Down { reason, cause };
         if before.as_ref() == Some(&now) {
             return;
         }
         self.progress.link(link.number, |it| it.state = now);
-        if was_up {
+        if was_up && is_frequent {
+            self.progress.tell_frequent(words);
+        } else if was_up {
             self.progress.tell(words);
         }
     }

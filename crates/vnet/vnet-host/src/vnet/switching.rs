@@ -1,6 +1,6 @@
 //! Stops and starts nodes, and takes links down and up, for the operator.
 
-use carina_vnet::host_part::{Cause, HostPart, NodeState};
+use carina_vnet::host_part::{Cause, HostPart, LinkPart, NodeState};
 
 use super::{Vnet, lock};
 use crate::error::{Error, Result};
@@ -92,16 +92,24 @@ impl Vnet {
     /// Sets the ports of all links up or down as the operator wants, and reports why links are
     /// down.
     pub(super) fn keep_off(&self, part: &HostPart) -> Result<()> {
+        self.keep_links_off(part, &part.links.iter().collect::<Vec<_>>())
+    }
+
+    /// Like [`Vnet::keep_off`], for these links of the part.
+    pub(super) fn keep_links_off(&self, part: &HostPart, links: &[&LinkPart]) -> Result<()> {
+        if links.is_empty() {
+            return Ok(());
+        }
         let (off, second) = (self.switched_off(), lock(&self.second).clone());
         let mut ports = Vec::new();
-        for link in &part.links {
+        for link in links {
             let is_up = off.reason(link).is_none();
             let sides = 0..link.ends().count();
             ports.extend(sides.map(|side| (second.port((link.number, side)), is_up)));
         }
         making::switch(part, &ports)?;
-        self.set_carriers(part, &off);
-        for link in &part.links {
+        self.set_carriers(part, links, &off);
+        for link in links {
             if let Some(reason) = off.reason(link) {
                 self.link_is_down(link, reason, Cause::Operator);
             }
@@ -111,8 +119,8 @@ impl Vnet {
 
     /// Sets the carriers that guests see at their cards, for machines that this agent has started.
     /// Other machines only notice that nothing passes.
-    fn set_carriers(&self, part: &HostPart, off: &SwitchedOff) {
-        for link in &part.links {
+    fn set_carriers(&self, part: &HostPart, links: &[&LinkPart], off: &SwitchedOff) {
+        for link in links {
             let is_up = off.reason(link).is_none();
             for end in link.ends() {
                 let interface = part.interface(end);

@@ -77,6 +77,7 @@ pub fn whole(vnet: VnetId, document: &Document, layout: &Layout) -> HostPart {
             far: Far::Here(far),
             path: link.path,
             impairment: link.impairment(),
+            timetable: link.timetable(),
         })
     });
     HostPart {
@@ -102,8 +103,10 @@ fn nodes_of(
     let told = look.into_iter().flat_map(|look| &look.nodes);
     let told: BTreeMap<&str, &NodeReport> = told.map(|node| (node.name.as_str(), node)).collect();
     let node = |(name, wanted): (&str, ResolvedNode)| {
+        let position = document.node.get(name).and_then(|it| it.position);
         if let Some(node) = told.get(name) {
             return NodeReport {
+                position,
                 state: node.state.for_operators(),
                 ..(*node).clone()
             };
@@ -117,6 +120,7 @@ fn nodes_of(
             state: NodeState::Absent,
             is_console_ready: false,
             interfaces: interfaces.collect(),
+            position,
         }
     };
     resolved(document).map(node).collect()

@@ -25,6 +25,7 @@ fn report(state: VnetState, bytes: u64) -> VnetReport {
             state: NodeState::Up,
             is_console_ready: true,
             interfaces: Vec::new(),
+            position: None,
         }],
         links: vec![LinkReport {
             number: 0,

@@ -130,6 +130,7 @@ export class NetworkMap {
     const title = `${find("whose").textContent} ${report.name}`;
     if (this.places.take(names, pairs, this.area(), title)) {
       this.collect(all, pairs);
+      this.placeByDocument(report);
     }
     const { at, hulls } = this.places.visible();
     this.at = at;
@@ -142,6 +143,15 @@ export class NetworkMap {
     }
     this.window.holds(this.extent(hulls));
     this.scaled();
+  }
+
+  /** Moves the nodes to the positions that their document gives, unless the browser knows others. */
+  placeByDocument(report) {
+    const at = report.nodes.filter((it) => it.position).map(({ name, position }) => {
+      const [x, y] = position.split(" ").map(Number);
+      return [name, { x, y }];
+    });
+    if (at.length && this.places.isFresh) this.places.put(new Map(at), this.area());
   }
 
   /** The nodes and clusters by name. */

@@ -26,6 +26,8 @@ export class Places {
     // Nodes of clusters, relative to the middle of their cluster.
     this.inner = new Map();
     this.clusterOf = null;
+    // Whether all positions come from a layout, and none from the browser's store or a person.
+    this.isFresh = true;
     this.members = new Map();
     // Names of clusters to show.
     this.titles = new Map();
@@ -46,6 +48,7 @@ export class Places {
       this.stored = title;
       this.load();
     }
+    this.isFresh = this.base.size === 0;
     this.group(area);
     this.settle(area);
     this.save();

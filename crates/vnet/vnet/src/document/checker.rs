@@ -153,6 +153,9 @@ impl Checker<'_> {
                     self.find(&place, fault);
                 }
             }
+            if let Err(error) = link.timetable().check() {
+                self.find(&place, Fault::Timetable(error));
+            }
             let [one, other] = &link.ends;
             if one.node == other.node {
                 self.find(&place, Fault::SameNode(one.node.clone()));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::limits::{INTERFACE_MAX, NAME_MAX};
-use super::{ImpairmentError, Share, Span, StartError};
+use super::{ImpairmentError, Share, Span, StartError, TimetableError};
 
 /// Why a document cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -216,6 +216,9 @@ pub enum Fault {
     /// A link has an impossible impairment.
     #[error("{0}")]
     Impairment(ImpairmentError),
+    /// A link has an impossible timetable.
+    #[error("{0}")]
+    Timetable(TimetableError),
     /// No frame passes a link with this impairment unharmed.
     #[error(
         "{0} is 100%, so the network can never be ready; give less, or take the link down with \

@@ -38,6 +38,8 @@ pub const FILES_BYTES_MAX: usize = 1 << 20;
 pub const PATH_BYTES_MAX: usize = 512;
 /// Longest deadline of a command at a node's start.
 pub const DEADLINE_MAX: Span = Span::HOUR;
+/// Largest number of times at which a link goes down by its timetable.
+pub const DOWN_TIMES_MAX: usize = 64;
 /// Longest delay of a link, so that probes pass it in time.
 pub const DELAY_MAX: Span = Span::SECONDS_10;
 /// Range of a link's MTU. Every IPv4 link carries packets of 68 bytes (RFC 791, section 3.2); the

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::kind::Kind;
 use super::start::{NodeFile, Start};
-use super::{Document, OWN_IMAGE, Span};
+use super::{Document, OWN_IMAGE, Position, Span};
 
 /// Requirements of a node. A field that is absent takes the value of the document's `[defaults]`,
 /// then the built-in default of [`Document::resolved`].
@@ -56,6 +56,9 @@ pub struct Node {
     /// Longest time for each of these commands; `None` for 60 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec_deadline: Option<Span>,
+    /// Where the node is in pictures of the network; `None`: the picture chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
 }
 
 /// How a virtual machine is started.

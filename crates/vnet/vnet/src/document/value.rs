@@ -78,9 +78,9 @@ impl Rate {
 impl Span {
     /// No time.
     pub const ZERO: Span = Span(Duration::ZERO);
-    /// Ten seconds.
     pub(super) const HOUR: Span = Span(Duration::from_secs(3600));
     pub(super) const SECONDS_10: Span = Span(Duration::from_secs(10));
+    pub(super) const MILLIS_100: Span = Span(Duration::from_millis(100));
 
     /// The time span as a duration.
     #[must_use]

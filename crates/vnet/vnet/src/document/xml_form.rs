@@ -22,6 +22,7 @@ const NODE: &[&str] = &[
     "apart-from",
     "filesystem",
     "exec-deadline",
+    "position",
 ];
 
 pub(super) fn read(text: &str) -> Result<(Document, Lines), DocumentError> {
@@ -117,6 +118,7 @@ fn node(part: &Element, keys: &[&str]) -> Result<Node, DocumentError> {
         apart_from: part.words("apart-from"),
         filesystem: part.text("filesystem").map(str::to_owned),
         exec_deadline: part.read("exec-deadline")?,
+        position: part.read("position")?,
         ..Node::default()
     };
     for child in &part.children {
@@ -188,6 +190,8 @@ const LINK: &[&str] = &[
     "duplicate",
     "reorder",
     "corrupt",
+    "down",
+    "down-every",
 ];
 
 fn link(part: &Element) -> Result<Link, DocumentError> {
@@ -221,6 +225,8 @@ fn link(part: &Element) -> Result<Link, DocumentError> {
         duplicate: part.read("duplicate")?,
         reorder: part.read("reorder")?,
         corrupt: part.read("corrupt")?,
+        down: read_words(part, "down")?,
+        down_every: part.read("down-every")?,
         ..Link::new(ends, part.need_read("rate")?)
     })
 }
@@ -262,6 +268,19 @@ fn read_pair<T: FromStr<Err: Display>>(
     let pair = pair(part, key)?;
     let values = pair.map(|[one, other]| Ok([read(&one)?, read(&other)?]));
     values.transpose()
+}
+
+/// Parses an attribute with any number of words.
+fn read_words<T: FromStr<Err: Display>>(
+    part: &Element,
+    key: &str,
+) -> Result<Vec<T>, DocumentError> {
+    let words = part.words(key).into_iter();
+    let values = words.map(|word| {
+        let value = word.parse();
+        value.map_err(|error: T::Err| wrong(part.line, format!("{key}: {error}")))
+    });
+    values.collect()
 }
 
 pub(super) fn write(document: &Document) -> String {

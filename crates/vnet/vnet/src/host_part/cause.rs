@@ -55,7 +55,9 @@ impl Cause {
                 "its frames are not carried between its hosts; the provider's log has the reason"
             }
             Cause::Ended => "a node at one of its ends has ended",
-            Cause::Operator => "its operator has set it down, or stopped a node at its end",
+            Cause::Operator => {
+                "its operator or its timetable has set it down, or a node at its end is stopped"
+            }
             _ => "no probe packet passes it",
         }
     }

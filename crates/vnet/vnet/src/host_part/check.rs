@@ -10,7 +10,7 @@ use crate::document::limits::{
     OTHERS_MAX, TEXT_VALUE_MAX,
 };
 use crate::document::{
-    BRIDGE, ImpairmentError, Kind, StartError, is_interface, is_name, is_of_kernel,
+    BRIDGE, ImpairmentError, Kind, StartError, TimetableError, is_interface, is_name, is_of_kernel,
 };
 
 /// Why a part of a network is invalid.
@@ -89,6 +89,14 @@ pub enum PartError {
         link: u32,
         /// Which impairment is impossible, and why.
         error: ImpairmentError,
+    },
+    /// A link has an impossible timetable.
+    #[error("link {link}: {error}")]
+    Timetable {
+        /// Number of the link.
+        link: u32,
+        /// Which time is impossible, and why.
+        error: TimetableError,
     },
     /// A node cannot be given this at its start.
     #[error("node {node}: {error}")]
@@ -320,6 +328,10 @@ fn check_link(link: &LinkPart, left: &mut BTreeMap<EndPart, u32>) -> Result<(), 
     if let Err(error) = link.impairment.check() {
         let link = link.number;
         return Err(PartError::Impairment { link, error });
+    }
+    if let Err(error) = link.timetable.check() {
+        let link = link.number;
+        return Err(PartError::Timetable { link, error });
     }
     match &link.far {
         Far::Host(far) => name("host", &far.host)?,

@@ -78,6 +78,7 @@ impl PartRequest {
                 far,
                 path: link.path,
                 impairment: link.impairment,
+                timetable: link.timetable.clone(),
             });
         }
         let whole = HostPart {

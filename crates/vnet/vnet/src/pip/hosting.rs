@@ -33,6 +33,7 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: 
                 rate: link.rate,
                 near: near.clone(),
                 path: link.path,
+                timetable: link.timetable.clone(),
                 impairment: match far {
                     Far::Here(_) => link.impairment,
                     _ => link.impairment.at_end(side),

@@ -257,6 +257,7 @@ impl Split<'_> {
             ends,
             path: link.path,
             impairment: link.impairment(),
+            timetable: link.timetable(),
         };
         let mut pieces = Vec::new();
         let mut at = from;

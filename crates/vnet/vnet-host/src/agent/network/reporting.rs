@@ -8,6 +8,7 @@ use carina_frame_engine::{LinkCounts, LinkName};
 use carina_vnet::host_part::{HostPart, HostStatus};
 
 use super::{Network, Outcome};
+use crate::directory::Requester;
 use crate::impairment::{Drops, of_link};
 use crate::names::{impair_app, link_of_app, rate_app};
 use crate::port_selection::is_port_app;
@@ -78,7 +79,7 @@ impl Network {
             generation: record.part.generation,
             state,
             obstacles,
-            nodes: nodes_of(&record.part, &status),
+            nodes: placed(nodes_of(&record.part, &status), &record.wanted),
             links,
             phases: self.shared.progress.phases(),
             ready_after_ms: ready_after.map(|time| time.as_secs_f64() * 1000.0),
@@ -134,9 +135,21 @@ fn nodes_of(part: &HostPart, status: &HostStatus) -> Vec<NodeReport> {
             state: now.state,
             is_console_ready: now.is_console_ready,
             interfaces: interfaces.collect(),
+            position: None,
         }
     };
     part.nodes.iter().map(node).collect()
+}
+
+/// Gives nodes the positions of their document. This host has none of a provider's network.
+fn placed(mut nodes: Vec<NodeReport>, wanted: &Requester) -> Vec<NodeReport> {
+    if let Requester::Here { document, .. } = wanted {
+        for node in &mut nodes {
+            let known = document.node.get(&node.name);
+            node.position = known.and_then(|it| it.position);
+        }
+    }
+    nodes
 }
 
 fn links_of(

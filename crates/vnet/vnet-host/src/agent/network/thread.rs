@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use carina_vnet::message::MoveState;
 
+use super::flaps::Flaps;
 use super::{Again, Change, Host, LOOK, Outcome, Shared};
 use crate::directory::{Record, VnetDir};
 use crate::error::Error;
@@ -34,10 +35,14 @@ impl Shared {
         let mut again = Again::default();
         // The last error of looking after the links; each error is reported once.
         let mut trouble = None;
+        let mut flaps = None;
         loop {
             if let Some(change) = wanted.take() {
+                // Timetables do not interfere with a change.
+                drop(flaps.take());
                 match vnet.become_part(&change.record.part, change.discovery) {
                     Ok(()) => {
+                        self.begin_timetables(&vnet, &change.record);
                         self.finish_change(dir, &change);
                         again = Again::default();
                         made = Some(Instant::now());
@@ -48,6 +53,7 @@ impl Shared {
                         made = None;
                     }
                 }
+                flaps = self.follow_timetables(&vnet, &change.record);
                 probed = Instant::now();
             }
             match changes.recv_timeout(self.pause(&vnet, made)) {
@@ -76,6 +82,7 @@ impl Shared {
                 }
             }
         }
+        drop(flaps);
         self.lock().vnet = None;
         if !self.leaves.load(Ordering::Acquire) {
             return;
@@ -105,6 +112,22 @@ impl Shared {
                 .iter()
                 .for_each(|it| self.progress.tell(it.as_str()));
         }
+    }
+
+    fn begin_timetables(&self, vnet: &Vnet, record: &Record) {
+        if let Err(error) = vnet.begin_timetables(&record.part) {
+            self.progress
+                .tell(format!("a timetable begins again with the agent: {error}"));
+        }
+    }
+
+    fn follow_timetables(&self, vnet: &Arc<Vnet>, record: &Arc<Record>) -> Option<Flaps> {
+        let flaps = Flaps::begin(vnet, record, &self.progress);
+        flaps.unwrap_or_else(|error| {
+            self.progress
+                .tell(format!("timetables are not followed: {error}"));
+            None
+        })
     }
 
     /// How long to wait until the next check. The time is short while a link that was just made has
