@@ -8,6 +8,7 @@ mod images;
 mod machine;
 mod moving;
 mod namespace;
+mod neighbours;
 mod resuming;
 mod sending;
 mod start;
@@ -94,7 +95,7 @@ impl Node {
             started: site.dir.started(&part.name),
         };
         if !is_configured {
-            node.configure(part)?;
+            node.configure(part, site.whole)?;
         }
         Ok(node)
     }
@@ -126,10 +127,11 @@ impl Node {
         }
     }
 
-    /// Configures the names and addresses of the interfaces, and the routes.
-    pub(crate) fn configure(&self, part: &NodePart) -> Result<()> {
+    /// Configures the names and addresses of the interfaces, and the routes. `whole` is the part of
+    /// the network to which the node belongs.
+    pub(crate) fn configure(&self, part: &NodePart, whole: &HostPart) -> Result<()> {
         match &self.system {
-            System::Namespace(node) => node.configure(part),
+            System::Namespace(node) => node.configure(part, whole),
             System::Machine(node) => {
                 let script = machine::configuration(part);
                 let output = node.run(&script, CONFIGURE)?;

@@ -1,5 +1,7 @@
 //! Probes a link's other end with ICMP echo requests (RFC 792) from inside a namespace.
 
+mod together;
+
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
@@ -9,6 +11,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketType, bind, ipproto, recv, sendto, socket, sockopt,
 };
 
+pub(crate) use self::together::{Ask, echo_all};
 use crate::error::{Attempt, Error, Result};
 
 /// How often a probe sends echo requests.

@@ -178,7 +178,7 @@ const DUMP_MESSAGES_MAX: usize = 1 << 16;
 mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
-    use carina_namespaces::Namespace;
+    use carina_namespaces::{Namespace, NamespaceAccess};
     use carina_wire::ether::Mac;
 
     use super::*;
@@ -204,6 +204,8 @@ mod tests {
                 "link", "add", "eth0", "type", "veth", "peer", "name", "eth1",
             ])
             .unwrap();
+        // Without a carrier the kernel forgets neighbours.
+        namespace.ip(&["link", "set", "eth1", "up"]).unwrap();
         within(&name, || {
             let mut socket = RouteSocket::new()?;
             let before = socket.interfaces()?;
@@ -223,6 +225,11 @@ mod tests {
                     bits: 24,
                 },
             ];
+            requests.push(Request::Neighbour {
+                interface: eth0,
+                address: address(2),
+                mac: Mac([2, 0, 0, 0, 0, 9]),
+            });
             let wanted: BTreeSet<StaticRoute> = (0..200).map(|third| route(third, 2)).collect();
             requests.extend(wanted.iter().copied().map(Request::Route));
             let count = requests.len() as u32;
@@ -258,5 +265,10 @@ mod tests {
             Ok(())
         })
         .unwrap();
+        let words = ["-n", name.as_str(), "neighbour", "show", "10.0.0.2"];
+        let shown = NamespaceAccess::of_root().ip(&words).unwrap();
+        for words in ["dev eth0", "lladdr 02:00:00:00:00:09", "extern_learn"] {
+            assert!(shown.contains(words), "{shown}");
+        }
     }
 }

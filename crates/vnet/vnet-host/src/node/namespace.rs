@@ -17,8 +17,9 @@ use carina_namespaces::{
 };
 use carina_vm::Sink;
 use carina_vnet::document::Kind;
-use carina_vnet::host_part::{NodePart, VnetId};
+use carina_vnet::host_part::{HostPart, NodePart, VnetId};
 
+use super::neighbours::{Neighbour, neighbours};
 use super::start::quoted;
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
@@ -104,8 +105,9 @@ impl NamespaceNode {
         *self.lock() = None;
     }
 
-    /// Configures the interfaces and routes of the namespace, replacing existing ones.
-    pub(super) fn configure(&self, part: &NodePart) -> Result<()> {
+    /// Configures the interfaces and routes of the namespace, replacing existing ones, and its
+    /// neighbours in `whole`, the part of the network on this host.
+    pub(super) fn configure(&self, part: &NodePart, whole: &HostPart) -> Result<()> {
         let mut configured = self.lock();
         // If this fails, the next configuration is a complete one.
         let before = configured.take().map(|part| *part);
@@ -125,7 +127,7 @@ impl NamespaceNode {
             Some(before) if before.interfaces == part.interfaces => {
                 change_routes(&routes_of(before), &routes_of(part))
             }
-            _ => configure_all(part),
+            _ => configure_all(part, &neighbours(part, whole)),
         })?;
         *configured = Some(Box::new(part.clone()));
         Ok(())
@@ -220,14 +222,16 @@ fn shell_words(filesystem: Option<&Filesystem>) -> String {
 }
 
 /// Configures the namespace of this thread: changes what differs from what the kernel has.
-fn configure_all(part: &NodePart) -> Result<()> {
+fn configure_all(part: &NodePart, neighbours: &[Neighbour]) -> Result<()> {
     let mut socket = RouteSocket::new()?;
     let has_ipv6 = part.has_ipv6();
     if has_ipv6 {
         namespace::set("ipv6/conf/all/forwarding", "1")?;
     }
     let existing = socket.interfaces()?;
-    socket.execute(&requests_for_interfaces(part, &existing)?)?;
+    let mut requests = requests_for_interfaces(part, &existing)?;
+    requests.extend(requests_for_neighbours(neighbours, &existing));
+    socket.execute(&requests)?;
     let before = socket.static_routes(has_ipv6)?;
     socket.execute(&requests_for_routes(&before, &routes_of(part)))
 }
@@ -294,6 +298,24 @@ fn requests_for_interfaces<'a>(
         }
     }
     Ok(requests)
+}
+
+/// The requests that tell a node its neighbours.
+fn requests_for_neighbours<'a>(
+    neighbours: &[Neighbour],
+    existing: &'a [Interface],
+) -> Vec<Request<'a>> {
+    let found = neighbours.iter().filter_map(|neighbour| {
+        let mut interfaces = existing.iter();
+        let interface = interfaces.find(|it| it.name == neighbour.interface)?;
+        let addresses = neighbour.addresses.iter();
+        Some(addresses.map(move |address| Request::Neighbour {
+            interface,
+            address: *address,
+            mac: neighbour.mac,
+        }))
+    });
+    found.flatten().collect()
 }
 
 /// The requests that change the routes of a node. A route to the same destination is replaced.

@@ -50,6 +50,14 @@ pub(crate) enum Request<'a> {
         address: IpAddr,
         bits: u8,
     },
+    /// Sets the MAC address of a neighbour. Unlike a neighbour that the kernel has learned, this
+    /// one does not count for the limits of the kernel's table, and the kernel never removes it to
+    /// make room.
+    Neighbour {
+        interface: &'a Interface,
+        address: IpAddr,
+        mac: Mac,
+    },
     /// Sets a static route, and replaces one to the same destination.
     Route(StaticRoute),
     /// Removes a static route.
@@ -87,6 +95,20 @@ impl Request<'_> {
                 address_attribute(&mut body, IFA_ADDRESS, address);
                 (RTM_NEWADDR, CREATE | REPLACE, body)
             }
+            Request::Neighbour {
+                interface,
+                address,
+                mac,
+            } => {
+                // Family, padding, index, state, flags, type.
+                let mut body = vec![family(address), 0, 0, 0];
+                body.extend(interface.index.to_ne_bytes());
+                body.extend(NUD_STALE.to_ne_bytes());
+                body.extend([NTF_EXT_LEARNED, 0]);
+                address_attribute(&mut body, NDA_DST, address);
+                attribute(&mut body, NDA_LLADDR, &mac.0);
+                (RTM_NEWNEIGH, CREATE | REPLACE, body)
+            }
             Request::Route(route) => {
                 let body = route.body(RT_SCOPE_UNIVERSE, RTN_UNICAST);
                 (NEW_ROUTE, CREATE | REPLACE, body)
@@ -112,6 +134,15 @@ impl fmt::Display for Request<'_> {
                 address,
                 bits,
             } => write!(f, "adding address {address}/{bits} to {}", interface.name),
+            Request::Neighbour {
+                interface,
+                address,
+                mac,
+            } => write!(
+                f,
+                "setting the neighbour {address} at {mac} of {}",
+                interface.name
+            ),
             Request::Route(route) => write!(f, "setting the route to {route}"),
             Request::RemoveRoute(route) => write!(f, "removing the route to {route}"),
         }
@@ -233,6 +264,7 @@ pub(super) const NEW_ROUTE: u16 = 24;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELROUTE: u16 = 25;
+const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETROUTE: u16 = 26;
 const DUMP: u16 = 0x300;
 const IFF_UP: u32 = 1;
@@ -245,6 +277,11 @@ const SKIP_STATS: u32 = 8;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_F_NODAD: u8 = 2;
+/// A neighbour whose MAC address the kernel checks soon after its first use.
+const NUD_STALE: u16 = 4;
+const NTF_EXT_LEARNED: u8 = 0x10;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
 const RTA_DST: u16 = 1;
 const RTA_GATEWAY: u16 = 5;
 const RT_TABLE_MAIN: u8 = 254;

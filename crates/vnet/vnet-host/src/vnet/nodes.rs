@@ -80,7 +80,7 @@ impl Vnet {
         let node = self.node(&wanted.name)?;
         let second = lock(&self.second).clone();
         let Err(error) = node.rewire(&self.site(part, &second), wanted, fresh) else {
-            return node.configure(wanted);
+            return node.configure(wanted, part);
         };
         self.progress
             .tell(format!("node {} is recreated: {error}", wanted.name));

@@ -9,7 +9,7 @@ use carina_vnet::host_part::{Cause, Far, HostPart, LinkPart, LinkState};
 use super::Vnet;
 use crate::error::{Error, Result};
 use crate::nics;
-use crate::probe::Asks;
+use crate::probe::{self, Ask, Asks};
 use crate::steps::Steps;
 use crate::threads::each;
 
@@ -74,18 +74,59 @@ impl Vnet {
         limit: Duration,
     ) -> Result<()> {
         let off = self.switched_off();
-        each(links, |link| {
-            self.progress.check()?;
+        let (mut together, mut alone) = (Vec::new(), Vec::new());
+        for link in links {
             if let Some(reason) = off.reason(link) {
                 self.link_is_down(link, reason, Cause::Operator);
-                return Ok(());
+            } else if let Some(ask) = self.ask_of(part, link) {
+                together.push((*link, ask));
+            } else {
+                alone.push(*link);
             }
-            let done = self.probe_link(part, link, limit);
-            match &done {
-                Ok(round_trip) => self.link_is_up(link, *round_trip),
-                Err(error) => self.link_is_down(link, error.to_string(), error.cause()),
-            }
-            done.map(drop)
+        }
+        let (links, asks): (Vec<&LinkPart>, Vec<Ask>) = together.into_iter().unzip();
+        let mut first = Ok(());
+        let others = std::thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                each(&alone, |link| {
+                    self.progress.check()?;
+                    self.note_probe(link, self.probe_link(part, link, limit))
+                })
+            });
+            let is_cancelled = || self.progress.check().is_err();
+            probe::echo_all(&asks, limit, is_cancelled, |place, outcome| {
+                let noted = self.note_probe(links[place], outcome);
+                if first.is_ok() {
+                    first = noted;
+                }
+            });
+            others.join()
+        });
+        first.and(others.unwrap_or(Err(Error::Ended("the probes of links"))))
+    }
+
+    /// Records the outcome of a probe.
+    fn note_probe(&self, link: &LinkPart, outcome: Result<Duration>) -> Result<()> {
+        match &outcome {
+            Err(Error::Cancelled) => {}
+            Ok(round_trip) => self.link_is_up(link, *round_trip),
+            Err(error) => self.link_is_down(link, error.to_string(), error.cause()),
+        }
+        outcome.map(drop)
+    }
+
+    /// What to ask over a link that is probed from a namespace by nothing but an echo request.
+    /// `None` for other links.
+    fn ask_of(&self, part: &HostPart, link: &LinkPart) -> Option<Ask> {
+        let is_plain = !matches!(link.far, Far::Nic(_)) && link.carrier != Carrier::Dif;
+        let mut from = link.ends().filter(|_| is_plain);
+        let from = from.find(|end| self.node(&end.node).is_ok_and(|it| !it.is_foreign()))?;
+        let interface = part.interface(from)?;
+        let node = self.node(&from.node).ok()?;
+        Some(Ask {
+            namespace: node.namespace()?.to_owned(),
+            own: interface.address.address(),
+            peer: interface.peer,
         })
     }
 
