@@ -70,6 +70,11 @@ fn page_of_networks_of_dif_links_is_as_it_says() {
     is_as_it_says("docs/how-to/vnet-dif.md", 0);
 }
 
+#[test]
+fn page_for_users_of_other_tools_is_as_it_says() {
+    is_as_it_says("docs/how-to/vnet-coming-from.md", 6);
+}
+
 /// Follows a page that must have more than `least` steps.
 fn is_as_it_says(page: &str, least: usize) {
     let page = std::fs::read_to_string(root().join(page)).unwrap();
