@@ -1,4 +1,9 @@
 //! Drawings of networks: systems as boxes with a text, and links between the boxes, as SVG.
+//!
+//! A network with tiers, such as a fat tree, is drawn in rows; another one by forces, or at the
+//! places that the caller gives.
+
+mod tiers;
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
@@ -43,13 +48,20 @@ impl Drawing {
     /// file.
     #[must_use]
     pub fn svg(&self, title: &str) -> String {
+        self.svg_at(title, &BTreeMap::new())
+    }
+
+    /// Like [`Drawing::svg`], with systems at these places: to the right and down, in any unit.
+    /// Systems without a place are put beside their neighbours.
+    #[must_use]
+    pub fn svg_at(&self, title: &str, known: &BTreeMap<String, (f64, f64)>) -> String {
         let mut points: Vec<&str> = self.systems.iter().map(|it| it.name.as_str()).collect();
         for end in self.edges.iter().flat_map(|edge| &edge.ends) {
             if !points.contains(&end.as_str()) {
                 points.push(end);
             }
         }
-        let places = layout(&points, &self.edges);
+        let places = layout(&points, &self.edges, known);
         let width = places.values().map(|at| at.0).fold(0.0, f64::max) + 2.0 * MARGIN;
         let height = places.values().map(|at| at.1).fold(0.0, f64::max) + 2.0 * MARGIN;
         let at = |name: &str| {
@@ -129,21 +141,87 @@ fn dashes(is_up: bool) -> &'static str {
     }
 }
 
+/// Positions of the points, from 0 to the right and downwards.
+fn layout<'a>(
+    points: &[&'a str],
+    edges: &[DrawnEdge],
+    known: &BTreeMap<String, (f64, f64)>,
+) -> BTreeMap<&'a str, (f64, f64)> {
+    let numbers: BTreeMap<&str, usize> = points.iter().copied().zip(0..).collect();
+    let index = |name: &String| numbers.get(name.as_str()).copied();
+    let lines: Vec<(usize, usize)> = edges
+        .iter()
+        .filter_map(|edge| Some((index(&edge.ends[0])?, index(&edge.ends[1])?)))
+        .collect();
+    let next = tiers::neighbours(points.len(), &lines);
+    let places = if points.iter().any(|point| known.contains_key(*point)) {
+        let known = points.iter().map(|point| known.get(*point).copied());
+        scaled(&known.collect::<Vec<_>>(), &next)
+    } else if let Some(tiers) = tiers::tiers_of(points, &next) {
+        let rows = tiers::placed(points, &next, &tiers).into_iter();
+        rows.map(|(x, y)| (x * SPACING, y * SPACING)).collect()
+    } else {
+        by_forces(points.len(), &lines)
+    };
+    let left = places.iter().map(|at| at.0).fold(f64::INFINITY, f64::min);
+    let top = places.iter().map(|at| at.1).fold(f64::INFINITY, f64::min);
+    let moved = places.iter().map(|at| (at.0 - left, at.1 - top));
+    points.iter().copied().zip(moved).collect()
+}
+
+/// Scales known places, so that half of the points are at least a line's length from all others.
+/// Points without a place are put beside their neighbours.
+fn scaled(known: &[Option<(f64, f64)>], next: &tiers::Neighbours) -> Vec<(f64, f64)> {
+    let placed: Vec<(f64, f64)> = known.iter().flatten().copied().collect();
+    let nearest = |one: &(f64, f64)| {
+        let others = placed.iter().map(|other| distance(*one, *other));
+        others
+            .filter(|far| *far > 0.0)
+            .fold(f64::INFINITY, f64::min)
+    };
+    let mut nearest: Vec<f64> = placed.iter().map(nearest).collect();
+    nearest.sort_by(f64::total_cmp);
+    let median = nearest.get(nearest.len() / 2).copied().unwrap_or(1.0);
+    let scale = if median.is_finite() {
+        SPACING / median
+    } else {
+        1.0
+    };
+    let mut places = Vec::new();
+    for (point, place) in known.iter().enumerate() {
+        places.push(
+            place
+                .map(|(x, y)| (x * scale, y * scale))
+                .unwrap_or_else(|| {
+                    let beside = next[point].iter().filter_map(|other| known[*other]);
+                    let mut beside: Vec<(f64, f64)> = beside.collect();
+                    if beside.is_empty() {
+                        beside.clone_from(&placed);
+                    }
+                    let count = beside.len().max(1) as f64;
+                    let sum = beside
+                        .iter()
+                        .fold((0.0, 0.0), |sum, at| (sum.0 + at.0, sum.1 + at.1));
+                    // Each in another direction.
+                    let angle = point as f64;
+                    let (x, y) = (sum.0 / count * scale, sum.1 / count * scale);
+                    (x + SPACING * angle.cos(), y + SPACING * angle.sin())
+                }),
+        );
+    }
+    places
+}
+
 /// Positions of the points by a force-directed layout that starts on a circle: lines attract their
 /// ends, points repel each other, and the steps get smaller.
-fn layout<'a>(points: &[&'a str], edges: &[DrawnEdge]) -> BTreeMap<&'a str, (f64, f64)> {
-    let count = points.len().max(1) as f64;
+fn by_forces(points: usize, lines: &[(usize, usize)]) -> Vec<(f64, f64)> {
+    let count = points.max(1) as f64;
     let radius = SPACING * count.sqrt();
-    let mut places: Vec<(f64, f64)> = (0..points.len())
+    let mut places: Vec<(f64, f64)> = (0..points)
         .map(|index| {
             let angle = TAU * index as f64 / count;
             (radius * angle.cos(), radius * angle.sin())
         })
-        .collect();
-    let index = |name: &str| points.iter().position(|point| *point == name);
-    let lines: Vec<(usize, usize)> = edges
-        .iter()
-        .filter_map(|edge| Some((index(&edge.ends[0])?, index(&edge.ends[1])?)))
         .collect();
     for step in 0..STEPS {
         let reach = SPACING * (1.0 - f64::from(step) / f64::from(STEPS));
@@ -161,7 +239,7 @@ fn layout<'a>(points: &[&'a str], edges: &[DrawnEdge]) -> BTreeMap<&'a str, (f64
                 push(a, b, SPACING * SPACING / far, &places);
             }
         }
-        for (a, b) in &lines {
+        for (a, b) in lines {
             let far = distance(places[*a], places[*b]);
             push(*a, *b, -far * far / SPACING, &places);
         }
@@ -171,10 +249,7 @@ fn layout<'a>(points: &[&'a str], edges: &[DrawnEdge]) -> BTreeMap<&'a str, (f64
             *place = (place.0 + force.0 * go, place.1 + force.1 * go);
         }
     }
-    let left = places.iter().map(|at| at.0).fold(f64::INFINITY, f64::min);
-    let top = places.iter().map(|at| at.1).fold(f64::INFINITY, f64::min);
-    let moved = places.iter().map(|at| (at.0 - left, at.1 - top));
-    points.iter().copied().zip(moved).collect()
+    places
 }
 
 fn distance(a: (f64, f64), b: (f64, f64)) -> f64 {
@@ -193,3 +268,69 @@ const SPACING: f64 = 120.0;
 const MARGIN: f64 = 70.0;
 const BOX: (f64, f64) = (96.0, 40.0);
 const STEPS: u32 = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawing(names: &[&str], lines: &[(&str, &str)]) -> Drawing {
+        let systems = names.iter().map(|name| DrawnSystem {
+            name: (*name).to_owned(),
+            text: String::new(),
+            is_machine: false,
+            is_up: true,
+        });
+        let edges = lines.iter().map(|(one, other)| DrawnEdge {
+            ends: [(*one).to_owned(), (*other).to_owned()],
+            text: String::new(),
+            is_up: true,
+        });
+        Drawing {
+            systems: systems.collect(),
+            edges: edges.collect(),
+        }
+    }
+
+    /// Where the name of a system is written.
+    fn place(svg: &str, name: &str) -> (f64, f64) {
+        let line = svg.lines().find(|line| line.contains(&format!(">{name}<")));
+        let text = line.and_then(|line| line.split("<text ").nth(1)).unwrap();
+        let number = |key: &str| {
+            let value = text.split(&format!("{key}=\"")).nth(1).unwrap();
+            value.split('"').next().unwrap().parse().unwrap()
+        };
+        (number("x"), number("y"))
+    }
+
+    #[test]
+    fn systems_are_where_the_caller_places_them() {
+        let drawing = drawing(&["a", "b", "c", "d"], &[("a", "d")]);
+        let known = [("a", (0.0, 0.0)), ("b", (2.0, 0.0)), ("c", (0.0, 1.0))];
+        let known = known.map(|(name, at)| (name.to_owned(), at)).into();
+        let svg = drawing.svg_at("x", &known);
+        let [a, b, c] = ["a", "b", "c"].map(|name| place(&svg, name));
+        assert_eq!((a.1, a.0), (b.1, c.0), "{svg}");
+        assert!((b.0 - a.0 - 2.0 * (c.1 - a.1)).abs() < 1.0, "{svg}");
+        assert!((c.1 - a.1 - SPACING).abs() < 1.0, "{svg}");
+        // The fourth one is beside its neighbour.
+        assert!(distance(a, place(&svg, "d")) < 1.5 * SPACING, "{svg}");
+    }
+
+    #[test]
+    fn tiers_are_rows() {
+        let names = ["spine1", "spine2", "leaf1", "leaf2", "h1", "h2"];
+        let lines = [
+            ("spine1", "leaf1"),
+            ("spine1", "leaf2"),
+            ("spine2", "leaf1"),
+            ("spine2", "leaf2"),
+            ("leaf1", "h1"),
+            ("leaf2", "h2"),
+        ];
+        let svg = drawing(&names, &lines).svg("x");
+        let at = |name: &str| place(&svg, name);
+        assert_eq!(at("spine1").1, at("spine2").1);
+        assert!(at("spine1").1 < at("leaf1").1 && at("leaf2").1 < at("h2").1);
+        assert!((at("leaf1").0 < at("leaf2").0) == (at("h1").0 < at("h2").0));
+    }
+}

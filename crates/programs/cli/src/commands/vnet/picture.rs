@@ -1,9 +1,10 @@
 //! `carina vnet show`: draws a network, or what a document asks for.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use carina_text::drawing::{Drawing, DrawnEdge, DrawnSystem};
-use carina_vnet::document::{Document, Kind};
+use carina_vnet::document::{Document, Kind, Position};
 use carina_vnet::host_part::{LinkState, NodeState};
 use carina_vnet::report::VnetReport;
 
@@ -59,7 +60,9 @@ pub(super) fn svg(report: &VnetReport) -> String {
         systems: systems.collect(),
         edges: edges.collect(),
     };
-    drawing.svg(&format!("network {}", report.name))
+    let nodes = report.nodes.iter();
+    let places = places(nodes.map(|node| (&node.name, node.position)));
+    drawing.svg_at(&format!("network {}", report.name), &places)
 }
 
 /// Draws the nodes and links that a document asks for, as SVG. They have no state: nothing is
@@ -83,7 +86,21 @@ fn svg_of_document(document: &Document) -> String {
         systems: systems.collect(),
         edges: edges.collect(),
     };
-    drawing.svg(&format!("document of network {}", document.vnet.name))
+    let nodes = document.node.iter();
+    let places = places(nodes.map(|(name, node)| (name, node.position)));
+    let title = format!("document of network {}", document.vnet.name);
+    drawing.svg_at(&title, &places)
+}
+
+/// The places of the nodes that have a position.
+fn places<'a>(
+    nodes: impl Iterator<Item = (&'a String, Option<Position>)>,
+) -> BTreeMap<String, (f64, f64)> {
+    let placed = nodes.filter_map(|(name, position)| {
+        let at = position?;
+        Some((name.clone(), (at.x(), at.y())))
+    });
+    placed.collect()
 }
 
 fn kind_word(kind: Kind) -> &'static str {
