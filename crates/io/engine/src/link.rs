@@ -12,6 +12,7 @@
 //! changes its links, and the engine visits the apps that the change concerns.
 
 mod allowance;
+mod share;
 mod visits;
 
 use std::collections::VecDeque;
@@ -19,6 +20,8 @@ use std::collections::VecDeque;
 use crate::credit::{Close, Credit};
 use crate::ids::{AppId, LinkId};
 use crate::packet::{Packet, record_cost};
+
+use share::Share;
 
 struct Link {
     from: AppId,
@@ -29,6 +32,7 @@ struct Link {
     credit: Credit,
     limit: u64,
     sent: u64,
+    share: Share,
     consumed: u64,
     piece_max: usize,
     bundles: Option<BundleLimits>,
@@ -42,6 +46,10 @@ struct Link {
 #[derive(Default)]
 struct Side {
     room: u64,
+    /// Part of the room for links that send little.
+    reserve: u64,
+    /// Bytes that all links have put in since the app was added.
+    total: u64,
     ready: VecDeque<LinkId>,
     returns: VecDeque<LinkId>,
     starved: Vec<LinkId>,
@@ -129,6 +137,7 @@ impl Links {
             credit,
             limit,
             sent: 0,
+            share: Share::default(),
             consumed: 0,
             piece_max,
             bundles: None,
@@ -245,10 +254,11 @@ impl Links {
         if link.credit != Credit::Stated {
             return true;
         }
+        let room = self.room_for(id);
         let Some(side) = self.side_mut(to) else {
             return false;
         };
-        if side.room >= cost + ROOM_OVERHEAD {
+        if room >= cost + ROOM_OVERHEAD {
             return true;
         }
         if !listed {
@@ -282,9 +292,16 @@ impl Links {
             return Ok(());
         };
         side.room = side.room.saturating_sub(cost + ROOM_OVERHEAD);
+        side.total += cost;
+        let (total, reserve) = (side.total, side.reserve);
         if list {
             side.ready.push_back(id);
             self.mark_dirty(to);
+        }
+        if reserve > 0
+            && let Some(link) = self.link_mut(id)
+        {
+            link.share.add(cost, total);
         }
         Ok(())
     }

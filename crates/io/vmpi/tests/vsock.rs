@@ -148,7 +148,7 @@ fn guest_attaches_by_af_vsock_and_either_end_may_be_killed() {
     vm.wait_ready(PATIENCE).unwrap();
 
     until(&mut host, |_, state| *state == LinkState::Up);
-    for len in [1, 64, 1400, 9000, 64 << 10] {
+    for len in [1, 64, 1400, 9000, 16 << 10] {
         echo(&mut host, len, 50);
     }
     port.on_tick(monotonic_ns());

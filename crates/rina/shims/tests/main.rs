@@ -5,4 +5,5 @@ mod crossing;
 mod flows;
 mod hostile;
 mod pair;
+mod streams;
 mod udp_peer;

@@ -85,8 +85,7 @@ impl Links {
         let limits = link.bundles?;
         let mut room = link.limit.saturating_sub(link.sent);
         if link.credit == Credit::Stated {
-            let side = self.sides.get(link.to.index as usize)?;
-            room = room.min(side.room.saturating_sub(ROOM_OVERHEAD));
+            room = room.min(self.room_for(id).saturating_sub(ROOM_OVERHEAD));
         }
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         Some(BundleLimits {

@@ -77,6 +77,12 @@ pub trait VmpiImpl: Send {
     /// The peer broke the ring: call [`VmpiImpl::fail`].
     fn free_bytes(&mut self) -> Result<usize, Corrupt>;
 
+    /// Part of the free room that the owner keeps for channels that send little, in bytes. It is 0
+    /// for a device whose rings are long.
+    fn reserve_bytes(&self) -> usize {
+        0
+    }
+
     /// Makes the committed records visible to the peer, and wakes the peer if it sleeps.
     fn publish(&mut self);
 

@@ -354,6 +354,7 @@ impl App for Hv {
         // in this breath.
         self.dispatch_events(links);
         self.grant(links);
+        links.set_reserve(self.id, self.device.reserve_bytes() as u64);
         links.set_room(self.id, free.saturating_sub(2 * CONTROL_ROOM) as u64);
     }
 

@@ -6,6 +6,7 @@
 )]
 
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
@@ -17,6 +18,7 @@ use carina_ring::{State, WakeMode};
 use carina_shims::HvBuilder;
 use carina_vmpi::hl::Side;
 use carina_vmpi::ll::memfd::MemfdRegion;
+use carina_vmpi::ll::{VmpiImpl, vsock};
 
 pub(crate) const IPCP: IpcpId = IpcpId(1);
 pub(crate) const RING: usize = 1 << 20;
@@ -63,11 +65,27 @@ impl Pair {
 
     pub(crate) fn with_region(bytes: usize) -> Pair {
         let region = MemfdRegion::create(bytes).unwrap();
+        let devices = [Side::Host, Side::Guest].map(|side| (side, region.device(side).unwrap()));
+        Pair::over(region, devices)
+    }
+
+    /// Two data planes over a stream, as those of a VM and its host over vsock.
+    pub(crate) fn over_stream() -> Pair {
+        let (host, guest) = UnixStream::pair().unwrap();
+        let side = |side, socket: UnixStream| {
+            socket.set_nonblocking(true).unwrap();
+            (side, vsock::over(side, socket.into()).unwrap())
+        };
+        let devices = [side(Side::Host, host), side(Side::Guest, guest)];
+        Pair::over(MemfdRegion::create(64 << 10).unwrap(), devices)
+    }
+
+    fn over(region: MemfdRegion, devices: [(Side, Box<dyn VmpiImpl + Send>); 2]) -> Pair {
         let host_table = Table::private().unwrap();
         let guest_table = Table::private().unwrap();
         let host = DataPlane::spawn(host_table.clone()).unwrap();
         let guest = DataPlane::spawn(guest_table.clone()).unwrap();
-        let mut pair = Pair {
+        let pair = Pair {
             host,
             guest,
             region,
@@ -75,8 +93,9 @@ impl Pair {
             guest_table,
             next_port: 0,
         };
-        pair.add(Side::Host);
-        pair.add(Side::Guest);
+        for (side, device) in devices {
+            pair.add_device(side, device);
+        }
         pair.wait_up();
         pair.guest.send(Command::Register {
             ipcp: IPCP,
@@ -90,12 +109,15 @@ impl Pair {
     }
 
     pub(crate) fn add(&mut self, side: Side) {
+        self.add_device(side, self.region.device(side).unwrap());
+    }
+
+    fn add_device(&self, side: Side, device: Box<dyn VmpiImpl + Send>) {
         let plane = if side == Side::Host {
             &self.host
         } else {
             &self.guest
         };
-        let device = self.region.device(side).unwrap();
         let name = format!("{side:?}");
         let builder = HvBuilder {
             label: "a".to_owned(),

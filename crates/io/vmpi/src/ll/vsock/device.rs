@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::connector::Connector;
+use super::flight::{FalseCount, Flight};
 use super::frame::{
     FRAME_HEADER_BYTES, Frame, FrameError, PREFACE_BYTES, RECORD_BYTES_MAX, STREAM_VERSION, beat,
     parse, parse_preface, preface, record_header, taken,
@@ -46,9 +47,7 @@ struct Connection {
     /// Time without a sign of life of the peer, in which this side was looking.
     silent_ns: u64,
     out: Buffer,
-    /// Bytes of record frames: sent, and read by the peer.
-    sent: u64,
-    peer_taken: u64,
+    flight: Flight,
     input: Buffer,
     /// Bytes of record frames that arrived, that were read, and that the peer knows of.
     arrived: u64,
@@ -132,8 +131,7 @@ impl StreamDevice {
             looked_ns: now_ns,
             silent_ns: 0,
             out: Buffer::default(),
-            sent: 0,
-            peer_taken: 0,
+            flight: Flight::new(),
             input: Buffer::default(),
             arrived: 0,
             taken: 0,
@@ -206,7 +204,7 @@ impl StreamDevice {
         }
         self.tx.publish();
         loop {
-            connection.fill(&mut self.tx);
+            connection.fill(&mut self.tx, self.now_ns);
             if connection.out.waiting().is_empty() {
                 break;
             }
@@ -256,7 +254,7 @@ impl StreamDevice {
         if now_ns >= self.next_look_ns {
             self.next_look_ns = now_ns + HEARTBEAT_NS;
             if connection.out.waiting().is_empty() {
-                connection.out.bytes.extend(beat());
+                connection.beat();
             }
         }
         if connection.window.is_some() && now_ns - connection.since_ns >= GOOD_NS {
@@ -266,8 +264,12 @@ impl StreamDevice {
 
     /// Free room for records that this side may queue.
     fn room(&mut self) -> usize {
-        let queued = self.tx.pending() as usize;
-        self.tx.room().min(QUEUE_BYTES.saturating_sub(queued))
+        let queued = self.tx.pending();
+        let Some(connection) = &mut self.connection else {
+            return 0;
+        };
+        let room = connection.flight.room(queued, LONGEST_COST);
+        self.tx.room().min(room as usize)
     }
 }
 
@@ -324,11 +326,10 @@ impl Connection {
                     self.arrived += cost;
                 }
                 Frame::Taken(bytes) => {
-                    if bytes < self.peer_taken || bytes > self.sent {
-                        let text = "the peer's count of read bytes is false";
-                        return Err(violation("bad-count", text));
-                    }
-                    self.peer_taken = bytes;
+                    let noted = self.flight.peer_has_taken(bytes, now_ns);
+                    noted.map_err(|FalseCount| {
+                        violation("bad-count", "the peer's count of read bytes is false")
+                    })?;
                 }
                 Frame::Beat => {}
             }
@@ -337,20 +338,36 @@ impl Connection {
         Ok(())
     }
 
+    /// Shows the peer that this side is alive, and what this side has read.
+    fn beat(&mut self) {
+        if self.taken == self.shown {
+            self.out.bytes.extend(beat());
+        } else {
+            self.show_taken();
+        }
+    }
+
+    fn show_taken(&mut self) {
+        self.out.bytes.extend(taken(self.taken));
+        self.shown = self.taken;
+    }
+
     /// Moves records from the pipe to the bytes that are sent next.
-    fn fill(&mut self, tx: &mut Pipe) {
-        if self.taken - self.shown >= WINDOW / 4 {
-            self.out.bytes.extend(taken(self.taken));
-            self.shown = self.taken;
+    fn fill(&mut self, tx: &mut Pipe, now_ns: u64) {
+        let hidden = self.taken - self.shown;
+        // A record that is sent anyway carries the count of a few bytes, too.
+        if hidden >= SHOWN_BYTES || (hidden > 0 && tx.has_record()) {
+            self.show_taken();
         }
         let window = self.window.unwrap_or(0);
-        while self.out.waiting().len() < OUT_BYTES && self.sent - self.peer_taken < window {
+        while self.out.waiting().len() < OUT_BYTES && self.flight.on_the_way() < window {
             // The pipe holds what this process has put in.
             let Ok(Some(lease)) = tx.next() else { break };
             self.out.compact();
             self.out.bytes.extend(record_header(lease.len()));
             lease.append_to(&mut self.out.bytes);
-            self.sent += (FRAME_HEADER_BYTES + lease.len()) as u64;
+            let cost = (FRAME_HEADER_BYTES + lease.len()) as u64;
+            self.flight.send(cost, now_ns);
         }
     }
 
@@ -392,7 +409,7 @@ impl VmpiImpl for StreamDevice {
     }
 
     fn record_bytes_max(&self) -> usize {
-        RECORD_BYTES_MAX
+        LONGEST_BYTES
     }
 
     fn link(&mut self, now_ns: u64) -> LinkState {
@@ -454,7 +471,7 @@ impl VmpiImpl for StreamDevice {
     }
 
     fn reserve(&mut self, len: usize) -> Result<Slot<'_>, Refused> {
-        if self.is_up() && len <= RECORD_BYTES_MAX {
+        if self.is_up() && len <= LONGEST_BYTES {
             self.tx.put.reserve(len)
         } else {
             Err(Refused::Full)
@@ -463,6 +480,10 @@ impl VmpiImpl for StreamDevice {
 
     fn free_bytes(&mut self) -> Result<usize, Corrupt> {
         Ok(if self.is_up() { self.room() } else { 0 })
+    }
+
+    fn reserve_bytes(&self) -> usize {
+        RESERVE_BYTES
     }
 
     fn publish(&mut self) {
@@ -511,7 +532,7 @@ impl VmpiImpl for StreamDevice {
 
     fn arm_space(&mut self, bytes: usize) -> Result<bool, Corrupt> {
         self.send();
-        Ok(!self.is_up() || self.room() < bytes.min(QUEUE_BYTES))
+        Ok(!self.is_up() || self.room() < bytes.min(SPACE_BYTES))
     }
 
     fn next_deadline_ns(&self) -> u64 {
@@ -534,8 +555,20 @@ impl VmpiImpl for StreamDevice {
 const WINDOW_BYTES: u32 = 256 << 10;
 const WINDOW: u64 = WINDOW_BYTES as u64;
 
-/// Largest number of bytes that this side queues before the socket.
-const QUEUE_BYTES: usize = 128 << 10;
+/// Longest record that this side sends, in bytes. The peer accepts [`RECORD_BYTES_MAX`]; records of
+/// other flows wait behind a shorter one for less time.
+const LONGEST_BYTES: usize = 16 << 10;
+const LONGEST_COST: u64 = (FRAME_HEADER_BYTES + RECORD_HEADER_BYTES + LONGEST_BYTES) as u64;
+
+/// Part of the room that channels which send little need not share.
+const RESERVE_BYTES: usize = 4 << 10;
+
+/// Room for a piece of an SDU, at most a quarter of [`LONGEST_BYTES`], and for control messages. It
+/// is less than the smallest bound on the bytes on the way, without what the peer has not shown.
+const SPACE_BYTES: usize = 11 << 10;
+
+/// This side shows the peer what it has read after so many bytes.
+const SHOWN_BYTES: u64 = 4 << 10;
 
 /// Sizes of the pipes. The second holds a window whose records are not released yet.
 const TX_BYTES: usize = 256 << 10;

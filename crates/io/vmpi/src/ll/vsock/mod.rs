@@ -11,11 +11,13 @@
 //! `PATH_1110` when the guest connects to port 1110. One connection is one link: a node that ends
 //! closes its connection, and a node that restarts makes a new one. [`frame`] is the format.
 //!
-//! A sender has at most a window of bytes on the way, whatever the sockets in between would hold.
-//! Records of a flow that begins to send therefore wait behind little.
+//! A sender has few bytes on the way, whatever the sockets in between would hold: as many as
+//! lengthen the way by about a half (`flight.rs`), and at most the peer's window. Records of a flow
+//! that begins to send therefore wait behind little.
 
 mod connector;
 mod device;
+mod flight;
 pub mod frame;
 mod host;
 #[cfg(test)]

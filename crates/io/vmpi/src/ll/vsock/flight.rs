@@ -1,0 +1,197 @@
+//! How many bytes of record frames a side may have on the way to its peer.
+//!
+//! A record waits behind everything that was sent before, in sockets and queues that the sender
+//! does not see. The sender therefore measures the time from sending a record to learning that the
+//! peer has read the record. The shortest such time is that of an empty path. The sender lets the
+//! time grow to 1.5 times the shortest by having more bytes on the way, and no further. The bound
+//! follows the rate of the link: a faster peer or a slower one changes the time, and the time
+//! changes the bound. Now and then the sender lets the path drain, and measures the shortest time
+//! again.
+
+/// The bytes on the way, and their bound.
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// Bytes of record frames: sent, and read by the peer.
+    sent: u64,
+    taken: u64,
+    /// Largest number of bytes to have on the way.
+    bound: u64,
+    /// The shortest time of the measurements since the path was drained, in nanoseconds.
+    shortest_ns: u64,
+    /// Number of changes of the bound since then.
+    changes: u32,
+    probe: Option<Probe>,
+}
+
+/// A measurement: when the peer has read everything up to here, time has passed since then.
+#[derive(Debug)]
+struct Probe {
+    up_to: u64,
+    since_ns: u64,
+    /// Whether records waited for the bound meanwhile.
+    is_held: bool,
+}
+
+/// The peer's count of bytes that it has read is false.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FalseCount;
+
+impl Flight {
+    pub(super) fn new() -> Flight {
+        Flight {
+            sent: 0,
+            taken: 0,
+            bound: BOUND_MIN,
+            shortest_ns: u64::MAX,
+            changes: 0,
+            probe: None,
+        }
+    }
+
+    /// Bytes that were sent and that the peer has not read, as far as this side knows.
+    pub(super) fn on_the_way(&self) -> u64 {
+        self.sent - self.taken
+    }
+
+    /// Number of bytes that this side may queue when `queued` bytes wait already. An idle link
+    /// accepts one record of any length.
+    pub(super) fn room(&mut self, queued: u64, record_bytes_max: u64) -> u64 {
+        let before = self.on_the_way() + queued;
+        if before == 0 {
+            return self.bound.max(record_bytes_max);
+        }
+        let room = self.bound.saturating_sub(before);
+        if room < self.bound / 2
+            && let Some(probe) = &mut self.probe
+        {
+            probe.is_held = true;
+        }
+        room
+    }
+
+    /// Notes that a frame of `bytes` bytes is sent.
+    pub(super) fn send(&mut self, bytes: u64, now_ns: u64) {
+        self.sent += bytes;
+        self.probe.get_or_insert(Probe {
+            up_to: self.sent,
+            since_ns: now_ns,
+            is_held: false,
+        });
+    }
+
+    /// Notes that the peer has read `taken` bytes since the connection began, and adapts the bound
+    /// once in each round trip.
+    ///
+    /// # Errors
+    /// [`FalseCount`] if the count goes back, or is larger than what was sent.
+    pub(super) fn peer_has_taken(&mut self, taken: u64, now_ns: u64) -> Result<(), FalseCount> {
+        if taken < self.taken || taken > self.sent {
+            return Err(FalseCount);
+        }
+        self.taken = taken;
+        let Some(probe) = self.probe.take_if(|probe| taken >= probe.up_to) else {
+            return Ok(());
+        };
+        let time_ns = now_ns.saturating_sub(probe.since_ns);
+        self.shortest_ns = self.shortest_ns.min(time_ns);
+        // The time of a round trip without waiting says nothing about the bound: the peer may show
+        // a lone record late.
+        if !probe.is_held {
+            return Ok(());
+        }
+        self.changes += 1;
+        if self.changes == CHANGES_MAX {
+            self.changes = 0;
+            self.shortest_ns = u64::MAX;
+            self.bound = BOUND_MIN;
+            return Ok(());
+        }
+        let target_ns = self.shortest_ns.saturating_add(self.shortest_ns / 2);
+        let target_ns = target_ns.clamp(TARGET_NS_MIN, TARGET_NS_MAX);
+        let bound = if time_ns <= target_ns {
+            self.bound + self.bound / 8
+        } else if time_ns > 2 * target_ns {
+            self.bound / 2
+        } else {
+            self.bound - self.bound / 8
+        };
+        self.bound = bound.clamp(BOUND_MIN, BOUND_MAX);
+        Ok(())
+    }
+}
+
+/// Range of the time that the last byte on the way may need to be read, in nanoseconds. Shorter
+/// times are those of a scheduler.
+const TARGET_NS_MIN: u64 = 100_000;
+const TARGET_NS_MAX: u64 = 1_000_000;
+
+/// Number of changes of the bound after which the path is drained. The bound then needs some 20 to
+/// grow again.
+const CHANGES_MAX: u32 = 1000;
+
+/// Range of the bound in bytes. Below the smallest, the sender would wait for each record.
+const BOUND_MIN: u64 = 16 << 10;
+const BOUND_MAX: u64 = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends as much as the bound allows to a peer that reads at a rate, over a path of 100 µs.
+    /// Returns the bound after `rounds` round trips.
+    fn saturate(flight: &mut Flight, bytes_per_us: u64, rounds: u32) -> u64 {
+        let mut now_ns = 0;
+        for _ in 0..rounds {
+            loop {
+                let room = flight.room(0, 4096);
+                if room < 4096 {
+                    break;
+                }
+                flight.send(4096, now_ns);
+            }
+            let on_the_way = flight.on_the_way();
+            now_ns += 100_000 + on_the_way * 1000 / bytes_per_us;
+            flight.peer_has_taken(flight.sent, now_ns).unwrap();
+        }
+        flight.bound
+    }
+
+    #[test]
+    fn bytes_on_the_way_follow_the_rate_of_the_peer() {
+        let mut flight = Flight::new();
+        // 50 µs or somewhat more, at 1000 bytes each µs.
+        let bound = saturate(&mut flight, 1000, 200);
+        assert!((40_000..100_000).contains(&bound), "{bound}");
+        // The peer becomes slow, then fast.
+        assert_eq!(saturate(&mut flight, 1, 200), BOUND_MIN);
+        assert_eq!(saturate(&mut flight, 100_000, 200), BOUND_MAX);
+        // It becomes slow for so long that the path is measured again.
+        assert_eq!(saturate(&mut flight, 1, 3000), BOUND_MIN);
+        assert_eq!(saturate(&mut flight, 100_000, 200), BOUND_MAX);
+    }
+
+    #[test]
+    fn lone_records_do_not_change_the_bound() {
+        let mut flight = Flight::new();
+        for second in 1..10 {
+            flight.send(100, second * 1_000_000_000);
+            assert!(flight.room(0, 4096) > 4096, "{second}");
+            let taken = flight.sent;
+            let late_ns = second * 1_000_000_000 + 50_000_000;
+            flight.peer_has_taken(taken, late_ns).unwrap();
+        }
+        assert_eq!(flight.bound, BOUND_MIN);
+    }
+
+    #[test]
+    fn false_counts_are_refused() {
+        let mut flight = Flight::new();
+        flight.send(100, 1);
+        assert_eq!(flight.peer_has_taken(101, 2), Err(FalseCount));
+        flight.peer_has_taken(50, 2).unwrap();
+        assert_eq!(flight.peer_has_taken(49, 2), Err(FalseCount));
+        // An idle link takes a record that is longer than the bound.
+        flight.peer_has_taken(100, 2).unwrap();
+        assert_eq!(flight.room(0, 1 << 20), 1 << 20);
+    }
+}
