@@ -139,16 +139,25 @@ impl FlowSender {
     }
 
     /// Sends several SDUs and publishes them to the remote application together, which is cheaper
-    /// than publishing each. Waits for space like [`Self::send`].
+    /// than publishing each. Publishes long ones earlier, so that the remote application receives
+    /// them while the next are copied. Waits for space like [`Self::send`].
     ///
     /// # Errors
     ///
     /// As for [`Self::send`]; the SDUs before the one that failed have been sent.
     pub fn send_burst(&mut self, sdus: &[&[u8]]) -> Result<(), Error> {
+        let mut unpublished = 0;
         for sdu in sdus {
             if !self.push_whole(sdu) {
                 self.publish();
                 self.send_waiting(sdu, None)?;
+                unpublished = 0;
+                continue;
+            }
+            unpublished += sdu.len();
+            if unpublished >= PUBLISH_BYTES {
+                self.publish();
+                unpublished = 0;
             }
         }
         self.publish();
@@ -161,9 +170,14 @@ impl FlowSender {
     ///
     /// As for [`Self::send`], when not even the first could be sent.
     pub fn try_send_burst(&mut self, sdus: &[&[u8]]) -> Result<usize, Error> {
-        let mut sent = 0;
+        let (mut sent, mut unpublished) = (0, 0);
         while sent < sdus.len() && self.push_whole(sdus[sent]) {
+            unpublished += sdus[sent].len();
             sent += 1;
+            if unpublished >= PUBLISH_BYTES {
+                self.publish();
+                unpublished = 0;
+            }
         }
         self.publish();
         if sent == 0 && !sdus.is_empty() && self.try_send(sdus[0])? {
@@ -485,5 +499,9 @@ const LOOK_EVERY: u32 = 1024;
 /// SDUs that are sent between two checks of the peer's mark of its end. The mark shares a cache
 /// line with an index that the peer writes whenever it sends, so reading it is expensive.
 const STATE_EVERY: u32 = 8;
+
+/// Bytes of a burst of SDUs that wait for being published together. Above this, publishing costs
+/// much less than the copies.
+const PUBLISH_BYTES: usize = 1 << 16;
 
 const RESERVED: &str = "space was found before the slot was made and only we take it";
