@@ -36,9 +36,9 @@ pub trait Registers {
 /// The kernel's interface through which this process accesses a device.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
-    /// Through the files in the device's sysfs directory, which is given.
+    /// Through the files of the device in this directory of sysfs.
     Sysfs(&'a Path),
-    /// Through VFIO.
+    /// Through this open device of VFIO.
     Vfio(&'a VfioDevice),
 }
 

@@ -17,7 +17,7 @@ use crate::world::World;
 pub struct Size {
     /// Number of systems.
     pub systems: usize,
-    /// Number of regions into which they are divided.
+    /// Number of regions among which the systems are divided.
     pub regions: usize,
     /// Number of systems in each region that talk to other regions, the border system included.
     pub above: usize,

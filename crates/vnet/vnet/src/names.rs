@@ -13,7 +13,7 @@ use crate::message::{Reason, ReasonCode};
 /// another provider beyond a border has no name.
 #[derive(Clone, Debug, Default)]
 pub struct DocumentNames {
-    /// The names, by the nodes' numbers in the request.
+    /// Names of the nodes, in the order in which the request lists the nodes.
     pub nodes: Vec<String>,
     /// The allowed locations of each node; anywhere if the list is empty.
     pub places: Vec<Vec<String>>,

@@ -182,9 +182,9 @@ pub(crate) struct CheckArgs {
 /// The commands of `carina lwaftr` that only the program `carina-tools` implements.
 #[cfg(feature = "tools")]
 pub(crate) struct LwaftrTools {
-    /// `carina lwaftr bench`.
+    /// Runs `carina lwaftr bench`.
     pub bench: fn(&Shared, bench::BenchArgs) -> Outcome,
-    /// `carina lwaftr demo`.
+    /// Runs `carina lwaftr demo`.
     pub demo: fn(&Shared, demo::DemoArgs) -> Outcome,
 }
 

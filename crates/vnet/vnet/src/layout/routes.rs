@@ -135,7 +135,7 @@ struct Adjacency<'a> {
 /// An end of a link at a node.
 #[derive(Clone, Copy)]
 struct NodeEnd {
-    /// The link's place in the list of links.
+    /// Index of the link in the network's list of links.
     link: usize,
     side: usize,
     /// The node at the other end.
