@@ -11,7 +11,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketType, bind, ipproto, recv, sendto, socket, sockopt,
 };
 
-pub(crate) use self::together::{Ask, echo_all};
+pub(crate) use self::together::{EchoRequest, echo_all};
 use crate::error::{Attempt, Error, Result};
 
 /// How often a probe sends echo requests.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use carina_api::ErrorBody;
 use carina_vnet::message::{FromAgent, ToAgent};
 
-use self::asks::Asks;
+use self::asks::RequestFetcher;
 use crate::calling::address::Address;
 use crate::calling::connection::Callee;
 use crate::calling::link::{Link, Listener};
@@ -58,7 +58,7 @@ pub trait Hosting: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Service {
     has_ended: Arc<AtomicBool>,
-    _asks: Vec<Asks>,
+    _fetchers: Vec<RequestFetcher>,
 }
 
 /// The connection with one process of the PIP.
@@ -81,7 +81,7 @@ impl Service {
         log: &Log,
     ) -> std::io::Result<Service> {
         let mut ears = Vec::new();
-        let mut asks = Vec::new();
+        let mut fetchers = Vec::new();
         for address in addresses {
             let callee = Callee {
                 party: Identity {
@@ -91,7 +91,11 @@ impl Service {
                 address: address.clone(),
                 tls: tls.clone(),
             };
-            asks.push(Asks::start(Arc::clone(host), callee.clone(), log.clone())?);
+            fetchers.push(RequestFetcher::start(
+                Arc::clone(host),
+                callee.clone(),
+                log.clone(),
+            )?);
             let mailbox = Arc::new(Mailbox::default());
             let listener = listener(Arc::clone(host), log.clone());
             let link = Link::start(callee, Arc::clone(&mailbox), listener, log.clone())?;
@@ -107,7 +111,7 @@ impl Service {
         thread.spawn(move || report(&*host, &mut ears, &ends, &log))?;
         Ok(Service {
             has_ended,
-            _asks: asks,
+            _fetchers: fetchers,
         })
     }
 }

@@ -29,7 +29,7 @@ use crate::keys::{KeyDir, KeyError, Tls};
 use crate::log::Log;
 use crate::machine::Machine;
 use crate::mailbox::Mailboxes;
-use crate::serving::asks::{self, VnpAsks};
+use crate::serving::asks::{self, VnpHandlers};
 use crate::serving::entrance::{Caller, Entrance};
 use crate::serving::listening::Listening;
 use crate::serving::messages::{self, Service};
@@ -265,7 +265,7 @@ impl Start<'_> {
             self.call(&begun, &handle, &pip, addresses)?;
             below.insert(name.clone(), begun.callees(&pip, addresses));
         }
-        let asks = asks::vnp_router(VnpAsks {
+        let asks = asks::vnp_router(VnpHandlers {
             handle: handle.clone(),
             below: Below::new(below, begun.log.clone()),
         });

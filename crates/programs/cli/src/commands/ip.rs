@@ -115,7 +115,11 @@ fn up(shared: &Shared, args: UpArgs) -> Outcome {
             "addresses": status.addresses, "own": status.own,
         }))?;
     } else {
-        let own: Vec<String> = status.own.iter().map(|it| it.name().to_string()).collect();
+        let own: Vec<String> = status
+            .own
+            .iter()
+            .map(|prefix| prefix.name().to_string())
+            .collect();
         print_line(format!(
             "{} with an MTU of {} is {} in {}",
             status.tun,
@@ -135,9 +139,9 @@ fn routes(shared: &Shared, all: &[Status]) -> Outcome {
     if shared.json {
         let rows: Vec<_> = all
             .iter()
-            .map(|it| {
-                json!({ "tun": it.tun, "dif": it.dif, "own": it.own, "members": it.members,
-                    "is_complete": it.is_complete })
+            .map(|status| {
+                json!({ "tun": status.tun, "dif": status.dif, "own": status.own,
+                    "members": status.members, "is_complete": status.is_complete })
             })
             .collect();
         return print_json(&rows);
@@ -159,7 +163,7 @@ fn peers(shared: &Shared, all: &[Status]) -> Outcome {
     if shared.json {
         let rows: Vec<_> = all
             .iter()
-            .map(|it| json!({ "tun": it.tun, "dif": it.dif, "flows": it.flows }))
+            .map(|status| json!({ "tun": status.tun, "dif": status.dif, "flows": status.flows }))
             .collect();
         return print_json(&rows);
     }
@@ -201,7 +205,10 @@ fn stats(shared: &Shared, all: &[Status]) -> Outcome {
     if shared.json {
         let rows: Vec<_> = all
             .iter()
-            .map(|it| json!({ "tun": it.tun, "dif": it.dif, "counters": it.counters }))
+            .map(|status| {
+                let (tun, dif) = (&status.tun, &status.dif);
+                json!({ "tun": tun, "dif": dif, "counters": status.counters })
+            })
             .collect();
         return print_json(&rows);
     }

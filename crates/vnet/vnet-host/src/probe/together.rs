@@ -22,7 +22,7 @@ use crate::namespace;
 
 /// An echo request to be sent from inside a namespace.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct EchoRequest {
     /// Name of the namespace.
     pub namespace: String,
     /// Address of the sender.
@@ -35,7 +35,7 @@ pub(crate) struct Ask {
 /// place of each in `asks` and its round trip, or why it has none. If `is_cancelled`, the remaining
 /// ones end with [`Error::Cancelled`].
 pub(crate) fn echo_all(
-    asks: &[Ask],
+    asks: &[EchoRequest],
     limit: Duration,
     is_cancelled: impl Fn() -> bool + Send,
     mut answered: impl FnMut(usize, Result<Duration>) + Send,
@@ -51,7 +51,7 @@ pub(crate) fn echo_all(
 }
 
 fn run(
-    asks: &[Ask],
+    asks: &[EchoRequest],
     limit: Duration,
     is_cancelled: &dyn Fn() -> bool,
     answered: &mut dyn FnMut(usize, Result<Duration>),
@@ -128,7 +128,7 @@ fn ready(waiting: &[Asked<'_>], wait: Duration) -> Vec<bool> {
 /// An echo request that waits for its reply.
 struct Asked<'a> {
     place: usize,
-    ask: &'a Ask,
+    ask: &'a EchoRequest,
     socket: OwnedFd,
     number: u16,
     /// When each request was sent.
@@ -144,7 +144,7 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     /// Opens a socket in the namespace, and sends the first request.
-    fn begin(place: usize, ask: &Ask, limit: Duration) -> Result<Asked<'_>> {
+    fn begin(place: usize, ask: &EchoRequest, limit: Duration) -> Result<Asked<'_>> {
         let what = || format!("probing {} from {}", ask.peer, ask.own);
         namespace::enter(&ask.namespace)?;
         let icmp = Some(ipproto::ICMP);
@@ -242,13 +242,13 @@ mod tests {
         let name = format!("cv-together-{}", std::process::id());
         let namespace = Namespace::new(&name).unwrap();
         namespace.ip(&["link", "set", "lo", "up"]).unwrap();
-        let ask = |namespace: &str, last| Ask {
+        let ask = |namespace: &str, last| EchoRequest {
             namespace: namespace.to_owned(),
             own: Ipv4Addr::LOCALHOST,
             // Only addresses of 127.0.0.0/8 have a route.
             peer: Ipv4Addr::new(if last == 0 { 192 } else { 127 }, 0, 0, last),
         };
-        let mut asks: Vec<Ask> = (1..=100).map(|last| ask(&name, last)).collect();
+        let mut asks: Vec<EchoRequest> = (1..=100).map(|last| ask(&name, last)).collect();
         asks.extend([ask(&name, 0), ask("cv-absent", 1)]);
         let mut outcomes: Vec<Option<Result<Duration>>> = asks.iter().map(|_| None).collect();
         let mut order = Vec::new();

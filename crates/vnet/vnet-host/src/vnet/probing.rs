@@ -9,7 +9,7 @@ use carina_vnet::host_part::{Cause, Far, HostPart, LinkPart, LinkState};
 use super::Vnet;
 use crate::error::{Error, Result};
 use crate::nics;
-use crate::probe::{self, Ask, Asks};
+use crate::probe::{self, Asks, EchoRequest};
 use crate::steps::Steps;
 use crate::threads::each;
 
@@ -84,7 +84,7 @@ impl Vnet {
                 alone.push(*link);
             }
         }
-        let (links, asks): (Vec<&LinkPart>, Vec<Ask>) = together.into_iter().unzip();
+        let (links, asks): (Vec<&LinkPart>, Vec<EchoRequest>) = together.into_iter().unzip();
         let mut first = Ok(());
         let others = std::thread::scope(|scope| {
             let others = scope.spawn(|| {
@@ -117,13 +117,13 @@ impl Vnet {
 
     /// What to ask over a link that is probed from a namespace by nothing but an echo request.
     /// `None` for other links.
-    fn ask_of(&self, part: &HostPart, link: &LinkPart) -> Option<Ask> {
+    fn ask_of(&self, part: &HostPart, link: &LinkPart) -> Option<EchoRequest> {
         let is_plain = !matches!(link.far, Far::Nic(_)) && link.carrier != Carrier::Dif;
         let mut from = link.ends().filter(|_| is_plain);
         let from = from.find(|end| self.node(&end.node).is_ok_and(|it| !it.is_foreign()))?;
         let interface = part.interface(from)?;
         let node = self.node(&from.node).ok()?;
-        Some(Ask {
+        Some(EchoRequest {
             namespace: node.namespace()?.to_owned(),
             own: interface.address.address(),
             peer: interface.peer,

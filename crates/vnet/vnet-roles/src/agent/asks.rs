@@ -19,7 +19,7 @@ use crate::wire::Ender;
 /// Fetches requests from one process of a PIP until this is dropped; requests in progress are then
 /// still completed.
 #[derive(Debug)]
-pub(super) struct Asks {
+pub(super) struct RequestFetcher {
     shared: Arc<Shared>,
 }
 
@@ -37,12 +37,12 @@ struct Shared {
     answers: Mutex<Option<Connection>>,
 }
 
-impl Asks {
+impl RequestFetcher {
     pub(super) fn start(
         host: Arc<impl Hosting>,
         callee: Callee,
         log: Log,
-    ) -> std::io::Result<Asks> {
+    ) -> std::io::Result<RequestFetcher> {
         let shared = Arc::new(Shared {
             callee,
             log,
@@ -55,11 +55,11 @@ impl Asks {
         let fetches = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("asks".to_owned());
         thread.spawn(move || fetches.run(&host))?;
-        Ok(Asks { shared })
+        Ok(RequestFetcher { shared })
     }
 }
 
-impl Drop for Asks {
+impl Drop for RequestFetcher {
     fn drop(&mut self) {
         self.shared.has_ended.store(true, Ordering::Relaxed);
         let ender = &self.shared.ender;

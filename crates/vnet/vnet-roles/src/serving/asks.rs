@@ -28,16 +28,16 @@ use crate::machine::{no_right, of_another};
 /// What the HTTP handlers of a VNP share. They take requests about nodes from VNOs, and forward
 /// them to the PIPs that have the nodes. `S` is the VNP's store.
 #[derive(Debug)]
-pub struct VnpAsks<S> {
+pub struct VnpHandlers<S> {
     /// The VNP's state machine.
     pub handle: Handle<Vnp<S>>,
     /// Forwards requests to the VNP's PIPs.
     pub below: Below,
 }
 
-impl<S> Clone for VnpAsks<S> {
-    fn clone(&self) -> VnpAsks<S> {
-        VnpAsks {
+impl<S> Clone for VnpHandlers<S> {
+    fn clone(&self) -> VnpHandlers<S> {
+        VnpHandlers {
             handle: self.handle.clone(),
             below: self.below.clone(),
         }
@@ -47,7 +47,7 @@ impl<S> Clone for VnpAsks<S> {
 type Called = ConnectInfo<Caller>;
 
 /// The route of a VNP for requests about nodes.
-pub fn vnp_router<S: Store + Send + 'static>(asks: VnpAsks<S>) -> Router {
+pub fn vnp_router<S: Store + Send + 'static>(asks: VnpHandlers<S>) -> Router {
     Router::new()
         .route("/v1/asks", post(ask_vnp::<S>))
         .with_state(asks)
@@ -67,7 +67,7 @@ pub fn pip_router<S: Store + Send + 'static>(asks: PipHandlers<S>) -> Router {
 }
 
 async fn ask_vnp<S: Store + Send + 'static>(
-    State(asks): State<VnpAsks<S>>,
+    State(asks): State<VnpHandlers<S>>,
     from: Called,
     body: Body,
 ) -> Response {
