@@ -3,10 +3,12 @@
 //! bandwidths in bit/s, losses and duplicates in percent. (CORE, `corexml.py`)
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use carina_vnet::document::xml_tree::Element;
-use carina_vnet::document::{Impairment, InterfaceAddress, Kind, LinkImpairment, Rate};
+use carina_vnet::document::{
+    Impairment, InterfaceAddress, InterfaceAddress6, Kind, LinkImpairment, Rate,
+};
 
 use super::draft::{Draft, DraftEnd, DraftLink, beginning, milliseconds, share};
 use super::graphml::{parse, wrong};
@@ -113,6 +115,10 @@ fn read_link(draft: &mut Draft, link: &Element, names: &BTreeMap<String, String>
             [Some(one), Some(other)] => Some([one, other]),
             _ => None,
         },
+        addresses6: match faces.map(|face| face.and_then(address6_of)) {
+            [Some(one), Some(other)] => Some([one, other]),
+            _ => None,
+        },
         ..DraftLink::default()
     };
     if of.addresses.is_none() && addresses.iter().any(Option::is_some) {
@@ -131,6 +137,12 @@ fn address_of(face: &Element) -> Option<InterfaceAddress> {
     let address: Ipv4Addr = face.text("ip4")?.trim().parse().ok()?;
     let bits = face.text("ip4_mask")?.trim().parse().ok()?;
     InterfaceAddress::new(address, bits)
+}
+
+fn address6_of(face: &Element) -> Option<InterfaceAddress6> {
+    let address: Ipv6Addr = face.text("ip6")?.trim().parse().ok()?;
+    let bits = face.text("ip6_mask")?.trim().parse().ok()?;
+    InterfaceAddress6::new(address, bits)
 }
 
 fn read_options(draft: &mut Draft, options: &Element, of: &mut DraftLink) {

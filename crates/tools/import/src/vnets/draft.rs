@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_time::Duration;
 use carina_vnet::document::{
-    Carrier, Document, End, Header, InterfaceAddress, Kind, Link, LinkImpairment, Node, OWN_IMAGE,
-    OnInsufficient, Position, Rate, Share, Span, Start, is_interface, is_name, is_of_kernel,
-    limits,
+    Carrier, Document, End, Header, InterfaceAddress, InterfaceAddress6, Kind, Link,
+    LinkImpairment, Node, OWN_IMAGE, OnInsufficient, Position, Rate, Share, Span, Start,
+    is_interface, is_name, is_of_kernel, limits,
 };
 
 use super::{Imported, Source};
@@ -54,6 +54,7 @@ pub(super) struct DraftLink {
     pub carrier: Carrier,
     pub impairment: LinkImpairment,
     pub addresses: Option<[InterfaceAddress; 2]>,
+    pub addresses6: Option<[InterfaceAddress6; 2]>,
     pub mtu: Option<u16>,
 }
 
@@ -199,9 +200,16 @@ impl Draft {
             self.unrated += 1;
             self.rate
         });
+        // The default carrier carries no IPv6.
+        let needs_other = link.addresses6.is_some() && link.carrier == Carrier::Ipip;
         let mut made = Link {
-            carrier: link.carrier,
+            carrier: if needs_other {
+                Carrier::Gre
+            } else {
+                link.carrier
+            },
             addresses: link.addresses,
+            addresses6: link.addresses6,
             mtu: link.mtu,
             ..Link::new(ends, rate)
         };
@@ -216,7 +224,7 @@ impl Draft {
             let [one, other] = made.ends.each_ref().map(|end| beginning(&end.node));
             let what = format!("addresses and MTU of the link {one} -- {other}");
             self.note(line, what, fault.to_string());
-            (made.addresses, made.mtu) = (None, None);
+            (made.addresses, made.addresses6, made.mtu) = (None, None, None);
         }
         self.links.push(made);
     }
@@ -282,6 +290,7 @@ impl Draft {
                 let link = DraftLink {
                     impairment: link.impairment.at_end(0),
                     addresses: None,
+                    addresses6: None,
                     ..link
                 };
                 for end in all {
@@ -408,7 +417,9 @@ fn resolve_overlaps(document: &mut Document, notes: &mut Vec<Note>, file: &str) 
         }
         for (number, fault) in faults {
             let link = &mut document.link[number];
-            if link.addresses.take().is_some() && notes.len() < NOTES_MAX {
+            // IPv6 addresses are removed only if a fault is left without those of IPv4.
+            let had = link.addresses.take().is_some() || link.addresses6.take().is_some();
+            if had && notes.len() < NOTES_MAX {
                 let [one, other] = &link.ends;
                 notes.push(Note {
                     file: file.to_owned(),
@@ -420,7 +431,7 @@ fn resolve_overlaps(document: &mut Document, notes: &mut Vec<Note>, file: &str) 
         }
     }
     for link in &mut document.link {
-        link.addresses = None;
+        (link.addresses, link.addresses6) = (None, None);
     }
 }
 

@@ -98,8 +98,10 @@ fn scenarios_of_core_have_switches_addresses_and_impairments() {
   </devices>
   <links>
     <link node1=\"1\" node2=\"2\">
-      <iface1 id=\"0\" name=\"eth0\" mac=\"00:00:00:aa:00:00\" ip4=\"10.0.0.1\" ip4_mask=\"24\"/>
-      <iface2 id=\"0\" name=\"eth0\" ip4=\"10.0.0.2\" ip4_mask=\"24\"/>
+      <iface1 id=\"0\" name=\"eth0\" mac=\"00:00:00:aa:00:00\" ip4=\"10.0.0.1\" ip4_mask=\"24\"
+        ip6=\"2001::14\" ip6_mask=\"64\"/>
+      <iface2 id=\"0\" name=\"eth0\" ip4=\"10.0.0.2\" ip4_mask=\"24\"
+        ip6=\"2001::15\" ip6_mask=\"64\"/>
       <options delay=\"20000\" bandwidth=\"54000000\" loss=\"1.5\" dup=\"0\" jitter=\"0\"/>
     </link>
     <link node1=\"5\" node2=\"2\"><iface2 id=\"1\" name=\"eth1\" ip4=\"10.0.1.2\" ip4_mask=\"24\"/></link>
@@ -130,6 +132,9 @@ fn scenarios_of_core_have_switches_addresses_and_impairments() {
         (first.addresses, it.document.link[1].addresses),
         (None, None)
     );
+    let addresses6 = ["2001::14/64", "2001::15/64"].map(|it| it.parse().unwrap());
+    assert_eq!(first.addresses6, Some(addresses6));
+    assert_eq!(first.carrier, Carrier::Gre);
     assert_eq!(it.document.link[1].carrier, Carrier::Gre);
     let notes = notes(&it).join("\n");
     for what in [
