@@ -35,6 +35,7 @@
 mod accel;
 mod cache;
 mod clone;
+mod cloud_seed;
 mod command;
 mod cpio;
 mod elf;
@@ -65,6 +66,7 @@ mod xen_host;
 
 pub use accel::{Accel, qemu};
 pub use cache::Cache;
+pub use cloud_seed::CloudSeed;
 pub use command::{Collector, CommandLimits, Finish, Output, PIECE_BYTES, Sink, Stream, run_piped};
 pub use cpio::Archive;
 pub use elf::{is_static, shared_libraries};

@@ -102,6 +102,9 @@ impl Boot {
 /// Minimum memory of a kernel without its image, in MiB.
 const KERNEL_MIB: u64 = 32;
 
+/// Suffix of the volume with the seed, among the files of a machine that boots from a disk.
+pub(crate) const SEED: &str = "seed";
+
 /// Settings of a virtual machine that has not started.
 ///
 /// All its files are `NAME.*` in the run directory.
@@ -392,6 +395,11 @@ impl Machine {
     /// The number of cards.
     pub(crate) fn cards(&self) -> usize {
         self.nics.len()
+    }
+
+    /// What the machine boots; `None` if this is not set yet.
+    pub(crate) fn boot_source(&self) -> Option<&Boot> {
+        self.boot.as_ref()
     }
 
     fn path(&self, kind: &str) -> PathBuf {

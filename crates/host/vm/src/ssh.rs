@@ -49,11 +49,7 @@ impl SshKeys {
     ///
     /// `ssh-keygen` is missing or fails, or the directory cannot be written.
     pub fn generate(run_dir: &Path) -> Result<SshKeys> {
-        remove_leftovers(run_dir)?;
-        let place = run_dir.join(format!("{PLACE}{}", std::process::id()));
-        let mut builder = DirBuilder::new();
-        let made = builder.mode(0o700).recursive(true).create(&place);
-        made.context("create", &place)?;
+        let place = private_place(run_dir)?;
         let user = KeyPair::generate(&place, "user");
         let host = KeyPair::generate(&place, "host");
         fs::remove_dir_all(&place).context("remove", &place)?;
@@ -61,6 +57,18 @@ impl SshKeys {
             user: user?,
             host: host?,
         })
+    }
+}
+
+impl SshKeys {
+    /// The public key of the user.
+    pub(crate) fn of_user(&self) -> &str {
+        &self.user.public
+    }
+
+    /// The private and the public key of the guest's sshd.
+    pub(crate) fn of_host(&self) -> (&[u8], &str) {
+        (&self.host.private, &self.host.public)
     }
 }
 
@@ -104,8 +112,8 @@ impl Machine {
     /// guest and beside the machine ([`ssh_files`]). The image must have an
     /// [sshd](Image::ssh_server).
     pub fn ssh(self, keys: &SshKeys) -> Machine {
-        let known = format!("{} {}", host_key_alias(self.name()), keys.host.public);
-        self.file("/etc/passwd", 0o644, PASSWD)
+        self.ssh_keys(keys)
+            .file("/etc/passwd", 0o644, PASSWD)
             .file("/etc/ssh/sshd_config", 0o600, SSHD_CONFIG)
             .file(HOST_KEY, 0o600, keys.host.private.clone())
             .file(
@@ -113,12 +121,28 @@ impl Machine {
                 0o600,
                 keys.user.public.clone(),
             )
-            .private_file(KEY, keys.user.private.clone())
-            .private_file(KNOWN_HOSTS, known)
             .command(&format!(
                 "mkdir -p /run/sshd && {SSHD} -E /var/log/sshd.log"
             ))
     }
+
+    /// Puts the keys beside the machine ([`ssh_files`]).
+    pub(crate) fn ssh_keys(self, keys: &SshKeys) -> Machine {
+        let known = format!("{} {}", host_key_alias(self.name()), keys.host.public);
+        self.private_file(KEY, keys.user.private.clone())
+            .private_file(KNOWN_HOSTS, known)
+    }
+}
+
+/// Makes a directory that only its owner can read, for files with keys. The caller removes the
+/// directory.
+pub(crate) fn private_place(run_dir: &Path) -> Result<PathBuf> {
+    remove_leftovers(run_dir)?;
+    let place = run_dir.join(format!("{PLACE}{}", std::process::id()));
+    let mut builder = DirBuilder::new();
+    let made = builder.mode(0o700).recursive(true).create(&place);
+    made.context("create", &place)?;
+    Ok(place)
 }
 
 /// Removes the keys of commands that were killed before they had removed them. Keys of this process

@@ -7,7 +7,7 @@ use std::path::Path;
 use carina_api::control::VmpiKind;
 use carina_api::qemu::{escape, vmpi_args};
 
-use super::{Boot, Machine};
+use super::{Boot, Machine, SEED};
 use crate::accel::Accel;
 use crate::error::{Error, Result};
 use crate::hardware::Hardware;
@@ -216,6 +216,11 @@ impl Machine {
             Some(Boot::Disk(disk)) => {
                 let drive = format!("file={},if=virtio", escape(disk));
                 args.extend(["-drive", &drive].map(OsString::from));
+                if self.private_files.iter().any(|(kind, _)| *kind == SEED) {
+                    let file = escape(&self.path(SEED));
+                    let drive = format!("file={file},if=virtio,format=raw,readonly=on");
+                    args.extend(["-drive", &drive].map(OsString::from));
+                }
                 Ok(())
             }
             Some(Boot::Xen {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use carina_api::control::VmpiKind;
 
-use super::{Boot, Life, Machine};
+use super::{Boot, Life, Machine, SEED};
 use crate::accel::{self, Accel};
 use crate::cache::{Cache, write_whole};
 use crate::cpio::Archive;
@@ -207,7 +207,7 @@ impl Machine {
 const GATE: &str = "read -r line && exec \"$@\" </dev/null";
 
 /// Suffixes of the machine's files in its run directory.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "qmp",
     "events",
     "console",
@@ -218,6 +218,7 @@ const FILES: [&str; 10] = [
     "state",
     "ssh.key",
     "ssh.known_hosts",
+    SEED,
 ];
 
 #[cfg(test)]

@@ -37,10 +37,10 @@ pub(crate) enum VmCommand {
           virtqueue\n  carina vm run a --ssh \
           --program /usr/bin/curl --internet www.example.com:80\n  carina vm run a --ip \
           10.9.1.2/24 --nat\n  carina vm run a --command \
-          \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk debian.qcow2 --memory 2048 \
-          --qemu-args \"-vga std\"\n  carina vm run b --hypervisor xen\n\nThe VM keeps running when the command ends; `carina vm stop` \
-          ends the VM. SIGINT and SIGTERM before the\nVM runs remove the VM and its new port (exit \
-          code 130)."
+          \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk debian.qcow2 \
+          --memory 2048 --ssh\n  carina vm run b --hypervisor xen\n\nThe VM keeps running when \
+          the command ends; `carina vm stop` ends the VM. SIGINT and SIGTERM before\nthe VM runs \
+          remove the VM and its new port (exit code 130)."
     )]
     Run(RunArgs),
     /// Connect this terminal to the serial console of a VM
@@ -202,7 +202,9 @@ pub(crate) struct RunArgs {
     /// Start sshd in the guest and make keys for it: `carina ssh NAME` logs in as root
     ///
     /// The sshd is the one of this host (package openssh-server). The keys are files of the VM in
-    /// the run directory, which their owner alone can read; `carina vm stop` removes them.
+    /// the run directory, which their owner alone can read; `carina vm stop` removes them. With
+    /// --disk, cloud-init in the image takes the keys and a node from a volume (genisoimage); the
+    /// image must have cloud-init and an sshd.
     #[arg(long)]
     ssh: bool,
     /// Let programs in the guest reach hosts through the network of this host: HOST[:PORTS], such

@@ -15,14 +15,14 @@ const HOSTS: &str = "127.0.0.1 localhost\n203.0.113.1 deb.example git.example ot
     127.0.0.1 rebound.example\n203.0.113.2 lan.example\n";
 
 /// A namespace with an address of the internet, an HTTP server in it, and that server's files.
-struct Internet {
+pub(crate) struct Internet {
     server: Child,
     directory: tempfile::TempDir,
 }
 
 impl Internet {
     /// `None` where namespaces cannot be made.
-    fn start() -> Option<Internet> {
+    pub(crate) fn start() -> Option<Internet> {
         if !rustix::process::geteuid().is_root() {
             println!("SKIP: network namespaces are made by root");
             return None;
@@ -56,7 +56,12 @@ impl Internet {
         Some(Internet { server, directory })
     }
 
-    fn site(&self) -> std::path::PathBuf {
+    /// The process whose namespaces are those of the internet.
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    pub(crate) fn site(&self) -> std::path::PathBuf {
         self.directory.path().join("site")
     }
 }

@@ -23,6 +23,7 @@ mod nic;
 mod processor_time;
 mod scribbler;
 mod ssh;
+mod stock;
 mod system_calls;
 mod terminal;
 mod vhost_user;

@@ -21,15 +21,6 @@ pub(super) fn boot(shared: &Shared, args: RunArgs) -> Outcome {
             "--command and --iommu are for Carina's own guest, not for --disk",
         ));
     }
-    if args.disk.is_some() && args.ssh {
-        return Err(usage(format!(
-            "--ssh is for Carina's own guest, not for --disk; in a guest with sshd run `carina \
-             expose tcp 127.0.0.1:22 --as {0}`, and on this host `ssh -o ProxyCommand='carina \
-             connect {0} --stdio' root@{1}`",
-            ssh::server_of(args.name.as_str()),
-            args.name
-        )));
-    }
     let mut qemu_args = Vec::new();
     for text in &args.qemu_args {
         qemu_args.extend(words(text)?);
@@ -116,9 +107,11 @@ fn start_guest(
     if is_own_guest {
         machine = own_guest::furnish(machine, info, args)?;
     }
-    if let Some(keys) = &parts.keys {
-        machine = machine.ssh(keys);
-    }
+    machine = match &parts.keys {
+        Some(keys) if is_own_guest => machine.ssh(keys),
+        Some(keys) => own_guest::seed(machine, info, keys)?,
+        None => machine,
+    };
     if args.iommu {
         machine = machine.iommu();
     }
@@ -136,8 +129,17 @@ fn start_guest(
         ip_link::wait_until_up(shared, info)?;
         wait_for_services(shared, &running, info, args.ssh)?;
     }
+    if !is_own_guest && args.ssh && !args.no_wait && !args.console {
+        progress("booting");
+        let name = args.name.as_str();
+        ssh::wait_for_name(shared, name, &ssh::server_of(name), DISK_BOOT)?;
+    }
     Ok(attempt.finish(running))
 }
+
+/// How long a guest from a disk may take until its node has registered its sshd. Without KVM, a
+/// whole distribution boots slowly.
+const DISK_BOOT: Duration = Duration::from_secs(600);
 
 /// Splits a text at white space as a shell does; single and double quotes keep words together.
 fn words(text: &str) -> Result<Vec<String>, Failure> {

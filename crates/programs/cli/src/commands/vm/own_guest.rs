@@ -1,9 +1,10 @@
-//! Carina's own guest: its programs, its node's configuration, its sshd, its way to the internet.
+//! What guests get from `carina vm run`: programs, a node with its configuration, an sshd, and the
+//! proxy of `--internet`.
 
 use std::time::Duration;
 
 use carina_api::control::{VmInfo, VmpiKind};
-use carina_vm::{Image, Machine, Running};
+use carina_vm::{CloudSeed, Image, Machine, Running, SshKeys};
 
 use super::{BOOT, RunArgs, ip_link};
 use crate::Shared;
@@ -43,7 +44,24 @@ pub(super) fn furnish(machine: Machine, info: &VmInfo, args: &RunArgs) -> Result
     Ok(machine)
 }
 
-/// The configuration file of the node in Carina's own guest.
+/// Gives a guest from a disk a node, keys for ssh, and what its programs need to find the proxy of
+/// `--internet`, by cloud-init in its image.
+pub(super) fn seed(machine: Machine, info: &VmInfo, keys: &SshKeys) -> Result<Machine, Failure> {
+    let program = std::env::current_exe().attempt("finding this program")?;
+    let has_proxy = info.internet.is_some();
+    let apt = [(APT_FILE, APT.to_owned())];
+    let seed = CloudSeed {
+        program: &program,
+        node_config: &guest_config(info, true)?,
+        keys,
+        files: if has_proxy { &apt } else { &[] },
+        environment: if has_proxy { &PROXY } else { &[] },
+    };
+    let machine = machine.cloud_seed(&seed);
+    machine.attempt("making the volume for cloud-init in the guest")
+}
+
+/// The configuration file of the node in the guest.
 pub(super) fn guest_config(info: &VmInfo, has_ssh: bool) -> Result<String, Failure> {
     let dif = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
     let mut text =
