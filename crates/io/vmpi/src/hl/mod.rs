@@ -9,6 +9,7 @@
 //! What an owner must do: after every call that takes `&mut self`, drain [`Endpoint::poll_event`]
 //! and, when the ring has room, [`Endpoint::poll_control`], before it sends more data.
 
+mod config;
 mod control;
 mod credit;
 mod event;
@@ -20,9 +21,10 @@ mod tests;
 use std::collections::{BTreeSet, VecDeque};
 
 use carina_time::{Duration, Instant};
-use carina_wire::vmpi::{Channel, Control, HEADER_BYTES, Hello, Outcome};
+use carina_wire::vmpi::{Channel, Control, Hello, Outcome};
 use carina_wire::{FlowSpec, NameError, check_name};
 
+pub use config::Config;
 pub use credit::record_cost;
 pub use event::{CloseReason, Event, Limits, Violation};
 pub use pieces::{Rx, RxBundle};
@@ -57,49 +59,6 @@ pub const NAMES_MAX: usize = 4096;
 
 /// Largest number of control messages that may wait for room in the ring.
 const BACKLOG_MAX: usize = 3 * NAMES_MAX;
-
-/// Configuration of one side: its name, and the limits of what it accepts.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Which side this system is: host or guest.
-    pub side: Side,
-    /// Name of this system, which HELLO carries to the peer.
-    pub name: String,
-    /// Longest SDU that this side sends or accepts, in bytes.
-    pub sdu_bytes_max: u64,
-    /// Longest piece of an SDU that this side sends or accepts, in bytes without header. At most a
-    /// quarter of the ring, so that pieces of several channels interleave.
-    pub piece_bytes_max: u32,
-    /// Largest number of channels that the peer may have open at its request.
-    pub channels_max: u16,
-    /// Longest bundle that this side sends or accepts, in bytes without header; 0 for none.
-    pub bundle_bytes_max: u32,
-}
-
-impl Config {
-    /// Default of [`Config::channels_max`].
-    pub const CHANNELS_MAX: u16 = 1024;
-
-    /// Default of `bundle_bytes_max`, in bytes; a small device has less. At this length the fixed
-    /// cost of a bundle is small beside that of its bytes, and an app moves as much in one call.
-    pub const BUNDLE_BYTES_MAX: u32 = 64 << 10;
-
-    /// Makes the default configuration for a device whose records carry up to `record_bytes_max`
-    /// bytes.
-    pub fn new(side: Side, name: impl Into<String>, record_bytes_max: usize) -> Config {
-        let piece = (record_bytes_max / 4).saturating_sub(HEADER_BYTES).max(64);
-        Config {
-            side,
-            name: name.into(),
-            sdu_bytes_max: 1 << 30,
-            piece_bytes_max: u32::try_from(piece).unwrap_or(u32::MAX),
-            channels_max: Config::CHANNELS_MAX,
-            bundle_bytes_max: u32::try_from(piece & !7)
-                .unwrap_or(u32::MAX)
-                .min(Config::BUNDLE_BYTES_MAX),
-        }
-    }
-}
 
 /// Counters of an endpoint since it was created: discarded records by reason, control messages, and
 /// violations.
@@ -183,7 +142,7 @@ impl Endpoint {
         check_name(&config.name)?;
         let table = Table::new(config.side);
         Ok(Endpoint {
-            limits: own_limits(&config),
+            limits: config.limits(),
             config,
             link: Link::Down,
             table,
@@ -459,7 +418,7 @@ impl Endpoint {
 
     fn reset(&mut self, reason: &str) {
         self.link = Link::Down;
-        self.limits = own_limits(&self.config);
+        self.limits = self.config.limits();
         self.outgoing.clear();
         self.credits_due.clear();
         for (channel, state) in self.table.clear() {
@@ -484,15 +443,6 @@ impl Entry {
             is_credit_due: false,
             is_answered: false,
         }
-    }
-}
-
-fn own_limits(config: &Config) -> Limits {
-    Limits {
-        sdu_bytes_max: config.sdu_bytes_max,
-        piece_bytes_max: config.piece_bytes_max,
-        channels_max: config.channels_max,
-        bundle_bytes_max: config.bundle_bytes_max,
     }
 }
 

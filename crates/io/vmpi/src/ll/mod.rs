@@ -22,6 +22,7 @@ mod station;
 mod tests;
 pub mod virtqueue;
 pub mod vsock;
+mod watch;
 pub mod xen;
 
 use std::fmt;

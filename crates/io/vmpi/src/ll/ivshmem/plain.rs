@@ -7,16 +7,17 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use carina_sys::{Epoll, EventFd, Interest, Memory, Ready};
+use carina_sys::{EventFd, Memory};
 
 use crate::hl::Side;
 use crate::ll::VmpiImpl;
 use crate::ll::device::{Device, Doorbells};
 use crate::ll::layout::Layout;
 use crate::ll::qemu::{Process, check_file_name, remove_file};
+use crate::ll::watch::Watch;
 
 /// The host's end of one VM over `ivshmem-plain`. [`crate::ll::HostPort`] says how a thread drives
 /// it.
@@ -27,9 +28,7 @@ pub struct PlainPort {
     region: PathBuf,
     layout: Layout,
     memory: Memory,
-    epoll: Epoll,
-    process: Option<Process>,
-    pidfd: Option<OwnedFd>,
+    vm: Watch,
     next_search_ns: u64,
 }
 
@@ -63,13 +62,11 @@ impl PlainPort {
             memory: Memory::file(&region, layout.region_bytes())?,
             region,
             layout,
-            epoll: Epoll::new()?,
-            process: None,
-            pidfd: None,
+            vm: Watch::new()?,
             next_search_ns: 0,
         };
         if let Some(process) = process {
-            port.watch(process);
+            port.vm.begin(process);
         }
         Ok(port)
     }
@@ -90,29 +87,24 @@ impl PlainPort {
 
     /// Handles the event that the process of the VM has ended.
     pub fn on_readable(&mut self) {
-        let mut ready: Vec<Ready> = Vec::new();
-        if self.epoll.wait(&mut ready, Some(0)).is_ok() && !ready.is_empty() {
-            self.forget();
-        }
+        self.vm.on_readable();
     }
 
     /// Searches for the process of the VM, at most once a second and only until it is found.
     pub fn on_tick(&mut self, now_ns: u64) {
-        if let Some(process) = self.process {
-            if self.pidfd.is_none() && !process.is_running() {
-                self.forget();
-            }
+        if self.vm.pid().is_some() {
+            self.vm.on_tick();
         } else if now_ns >= self.next_search_ns {
             self.next_search_ns = now_ns + SEARCH_NS;
             if let Some(process) = find_process(&self.region) {
-                self.watch(process);
+                self.vm.begin(process);
             }
         }
     }
 
     /// Returns the process id of the VM that maps the region; `None` if none does.
     pub fn qemu_pid(&self) -> Option<i32> {
-        self.process.map(|process| process.pid)
+        self.vm.pid()
     }
 
     /// Returns the size of the shared region in bytes.
@@ -129,32 +121,11 @@ impl PlainPort {
     pub fn destroy(self) {
         remove_file(&self.region);
     }
-
-    fn watch(&mut self, process: Process) {
-        self.pidfd = process.pidfd();
-        if !process.is_running() {
-            return self.forget();
-        }
-        self.process = Some(process);
-        if let Some(pidfd) = &self.pidfd
-            && self.epoll.add(pidfd, 0, Interest::Read).is_err()
-        {
-            self.pidfd = None;
-        }
-    }
-
-    fn forget(&mut self) {
-        if let Some(pidfd) = self.pidfd.take() {
-            // The pidfd was registered when it was created.
-            let _ = self.epoll.del(&pidfd);
-        }
-        self.process = None;
-    }
 }
 
 impl AsFd for PlainPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.vm.as_fd()
     }
 }
 

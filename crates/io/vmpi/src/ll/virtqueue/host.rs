@@ -5,17 +5,17 @@
 //! VM, the port listens, and the node of another process or container of this host connects.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carina_sys::{Epoll, Interest, Ready};
 use carina_vhost_user::{Port, PortConfig, Role};
 
 use super::{OFFER, back_end};
 use crate::ll::VmpiImpl;
 use crate::ll::layout::Layout;
 use crate::ll::qemu::{Form, Process, State, StateFile, check_file_name, remove_file};
+use crate::ll::watch::Watch;
 
 /// The host's end of one VM over virtqueues. [`crate::ll::HostPort`] says how a thread drives it.
 #[derive(Debug)]
@@ -25,9 +25,7 @@ pub struct HostPort {
     socket: PathBuf,
     role: Role,
     state_file: StateFile,
-    state: Option<State>,
-    pidfd: Option<OwnedFd>,
-    epoll: Epoll,
+    qemu: Watch,
 }
 
 impl HostPort {
@@ -61,13 +59,11 @@ impl HostPort {
             layout,
             socket,
             role,
-            state: None,
             state_file,
-            pidfd: None,
-            epoll: Epoll::new()?,
+            qemu: Watch::new()?,
         };
         match port.state_file.read() {
-            Some(state) if state.form == Form::Virtqueue => port.watch(state),
+            Some(state) if state.form == Form::Virtqueue => port.watch(state.qemu),
             _ => port.state_file.remove(),
         }
         Ok(port)
@@ -83,17 +79,16 @@ impl HostPort {
 
     /// Handles the event that the QEMU process has ended.
     pub fn on_readable(&mut self) {
-        let mut ready: Vec<Ready> = Vec::new();
-        if self.epoll.wait(&mut ready, Some(0)).is_ok() && !ready.is_empty() {
-            self.forget();
+        if self.qemu.on_readable() {
+            self.state_file.remove();
         }
     }
 
     /// Checks whether a QEMU is connected. The control thread calls it about every 100 ms.
     pub fn on_tick(&mut self, _now_ns: u64) {
-        if let Some(state) = self.state {
-            if self.pidfd.is_none() && !state.qemu.is_running() {
-                self.forget();
+        if self.qemu.pid().is_some() {
+            if self.qemu.on_tick() {
+                self.state_file.remove();
             }
             return;
         }
@@ -108,13 +103,13 @@ impl HostPort {
         // If the write fails, the next node does not know of the VM. It creates the port again, and
         // the VM stays attached.
         let _ = self.state_file.write(&state);
-        self.watch(state);
+        self.watch(qemu);
     }
 
     /// Returns the process id of the QEMU that is connected, or was connected and still runs;
     /// `None` if none does.
     pub fn qemu_pid(&self) -> Option<i32> {
-        self.state.map(|state| state.qemu.pid)
+        self.qemu.pid()
     }
 
     /// Returns four times the size of a pipe, in bytes.
@@ -138,31 +133,15 @@ impl HostPort {
         remove_file(&self.socket);
     }
 
-    fn watch(&mut self, state: State) {
-        self.pidfd = state.qemu.pidfd();
-        if !state.qemu.is_running() {
-            return self.forget();
+    fn watch(&mut self, qemu: Process) {
+        if !self.qemu.begin(qemu) {
+            self.state_file.remove();
         }
-        self.state = Some(state);
-        if let Some(pidfd) = &self.pidfd
-            && self.epoll.add(pidfd, 0, Interest::Read).is_err()
-        {
-            self.pidfd = None;
-        }
-    }
-
-    fn forget(&mut self) {
-        if let Some(pidfd) = self.pidfd.take() {
-            // The pidfd was registered when it was created.
-            let _ = self.epoll.del(&pidfd);
-        }
-        self.state = None;
-        self.state_file.remove();
     }
 }
 
 impl AsFd for HostPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.qemu.as_fd()
     }
 }

@@ -1,18 +1,13 @@
 //! One side of a link over a stream.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_ring::{Corrupt, Lease, RECORD_HEADER_BYTES, Refused, Slot};
 use carina_sys::{Epoll, Interest};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+use super::connection::{Connection, INPUT_BYTES};
 use super::connector::Connector;
-use super::flight::{FalseCount, Flight};
-use super::frame::{
-    FRAME_HEADER_BYTES, Frame, FrameError, PREFACE_BYTES, RECORD_BYTES_MAX, STREAM_VERSION, beat,
-    parse, parse_preface, preface, record_header, taken,
-};
+use super::frame::FRAME_HEADER_BYTES;
 use crate::hl::Side;
 use crate::ll::virtqueue::pipe::Pipe;
 use crate::ll::{DownReason, HEARTBEAT_NS, LinkState, SILENCE_NS_MAX, Stats, VmpiImpl};
@@ -34,56 +29,6 @@ pub(super) struct StreamDevice {
     ended: Option<DownReason>,
     is_armed: bool,
     stats: Stats,
-}
-
-/// A connection, with the bytes that are on their way between socket and pipes.
-struct Connection {
-    socket: OwnedFd,
-    /// The peer's window; `None` until its preface has arrived.
-    window: Option<u64>,
-    since_ns: u64,
-    heard_ns: u64,
-    looked_ns: u64,
-    /// Time without a sign of life of the peer, in which this side was looking.
-    silent_ns: u64,
-    out: Buffer,
-    flight: Flight,
-    input: Buffer,
-    /// Bytes of record frames that arrived, that were read, and that the peer knows of.
-    arrived: u64,
-    taken: u64,
-    shown: u64,
-    /// Whether the socket had no room, so that this side waits for it.
-    is_stuck: bool,
-    waits_to_write: bool,
-}
-
-/// Bytes in the order in which they arrived.
-#[derive(Default)]
-struct Buffer {
-    bytes: Vec<u8>,
-    start: usize,
-}
-
-impl Buffer {
-    fn waiting(&self) -> &[u8] {
-        &self.bytes[self.start..]
-    }
-
-    fn step(&mut self, bytes: usize) {
-        self.start += bytes;
-        if self.start == self.bytes.len() {
-            self.bytes.clear();
-            self.start = 0;
-        }
-    }
-
-    fn compact(&mut self) {
-        if self.start > 0 {
-            self.bytes.drain(..self.start);
-            self.start = 0;
-        }
-    }
 }
 
 impl StreamDevice {
@@ -123,29 +68,12 @@ impl StreamDevice {
         if self.epoll.add(&socket, 1, Interest::Read).is_err() {
             return;
         }
-        let mut connection = Connection {
-            socket,
-            window: None,
-            since_ns: now_ns,
-            heard_ns: now_ns,
-            looked_ns: now_ns,
-            silent_ns: 0,
-            out: Buffer::default(),
-            flight: Flight::new(),
-            input: Buffer::default(),
-            arrived: 0,
-            taken: 0,
-            shown: 0,
-            is_stuck: false,
-            waits_to_write: false,
-        };
-        connection.out.bytes.extend(preface(WINDOW_BYTES));
         self.tx.discard();
         self.tx.release();
         self.rx.discard();
         self.rx.release();
         self.ended = None;
-        self.connection = Some(connection);
+        self.connection = Some(Connection::new(socket, now_ns));
     }
 
     /// Ends the connection. Returns whether the link was up.
@@ -270,136 +198,6 @@ impl StreamDevice {
         };
         let room = connection.flight.room(queued, LONGEST_COST);
         self.tx.room().min(room as usize)
-    }
-}
-
-impl Connection {
-    /// Reads once. Returns the number of bytes, 0 at the end of the stream; `None` if none wait.
-    fn read(&mut self) -> rustix::io::Result<Option<usize>> {
-        self.input.compact();
-        let end = self.input.bytes.len();
-        self.input.bytes.resize(end + READ_BYTES, 0);
-        let read = loop {
-            match recv(
-                &self.socket,
-                &mut self.input.bytes[end..],
-                RecvFlags::empty(),
-            ) {
-                Err(Errno::INTR) => {}
-                Ok((bytes, _)) => break Ok(Some(bytes)),
-                Err(Errno::AGAIN) => break Ok(None),
-                Err(error) => break Err(error),
-            }
-        };
-        let bytes = read.ok().flatten().unwrap_or(0);
-        self.input.bytes.truncate(end + bytes);
-        read
-    }
-
-    /// Moves the complete frames that have arrived to where they belong.
-    fn sort(&mut self, rx: &mut Pipe, now_ns: u64) -> Result<(), DownReason> {
-        if self.window.is_none() {
-            let window = parse_preface(self.input.waiting()).map_err(fault)?;
-            let Some(window) = window else { return Ok(()) };
-            self.input.step(PREFACE_BYTES);
-            self.window = Some(u64::from(window));
-            self.heard_ns = now_ns;
-        }
-        while let Some((frame, len)) = parse(self.input.waiting()).map_err(fault)? {
-            self.heard_ns = now_ns;
-            match frame {
-                Frame::Record(bytes) => {
-                    let cost = len as u64;
-                    if self.arrived - self.taken > WINDOW + RECORD_BYTES_MAX as u64 {
-                        return Err(violation(
-                            "window-overrun",
-                            "the peer sent beyond the window",
-                        ));
-                    }
-                    let Ok(mut slot) = rx.put.reserve(bytes) else {
-                        // The peer waits while the pipe is full, so its silence does not count.
-                        break;
-                    };
-                    let body = &self.input.waiting()[FRAME_HEADER_BYTES..len];
-                    slot.write_at(0, body);
-                    slot.commit(false);
-                    self.arrived += cost;
-                }
-                Frame::Taken(bytes) => {
-                    let noted = self.flight.peer_has_taken(bytes, now_ns);
-                    noted.map_err(|FalseCount| {
-                        violation("bad-count", "the peer's count of read bytes is false")
-                    })?;
-                }
-                Frame::Beat => {}
-            }
-            self.input.step(len);
-        }
-        Ok(())
-    }
-
-    /// Shows the peer that this side is alive, and what this side has read.
-    fn beat(&mut self) {
-        if self.taken == self.shown {
-            self.out.bytes.extend(beat());
-        } else {
-            self.show_taken();
-        }
-    }
-
-    fn show_taken(&mut self) {
-        self.out.bytes.extend(taken(self.taken));
-        self.shown = self.taken;
-    }
-
-    /// Moves records from the pipe to the bytes that are sent next.
-    fn fill(&mut self, tx: &mut Pipe, now_ns: u64) {
-        let hidden = self.taken - self.shown;
-        // A record that is sent anyway carries the count of a few bytes, too.
-        if hidden >= SHOWN_BYTES || (hidden > 0 && tx.has_record()) {
-            self.show_taken();
-        }
-        let window = self.window.unwrap_or(0);
-        while self.out.waiting().len() < OUT_BYTES && self.flight.on_the_way() < window {
-            // The pipe holds what this process has put in.
-            let Ok(Some(lease)) = tx.next() else { break };
-            self.out.compact();
-            self.out.bytes.extend(record_header(lease.len()));
-            lease.append_to(&mut self.out.bytes);
-            let cost = (FRAME_HEADER_BYTES + lease.len()) as u64;
-            self.flight.send(cost, now_ns);
-        }
-    }
-
-    /// Writes once. Returns whether the socket has taken all.
-    fn write(&mut self) -> rustix::io::Result<bool> {
-        let written = loop {
-            match send(&self.socket, self.out.waiting(), SendFlags::NOSIGNAL) {
-                Err(Errno::INTR) => {}
-                written => break written,
-            }
-        };
-        match written {
-            Ok(bytes) => self.out.step(bytes),
-            Err(Errno::AGAIN) => {}
-            Err(error) => return Err(error),
-        }
-        self.is_stuck = !self.out.waiting().is_empty();
-        Ok(!self.is_stuck)
-    }
-}
-
-fn violation(code: &'static str, reason: &str) -> DownReason {
-    DownReason::Violation {
-        code,
-        reason: reason.to_owned(),
-    }
-}
-
-fn fault(error: FrameError) -> DownReason {
-    match error {
-        FrameError::Version(peer) if peer != STREAM_VERSION => DownReason::WrongVersion { peer },
-        error => violation("bad-frame", &error.to_string()),
     }
 }
 
@@ -551,10 +349,6 @@ impl VmpiImpl for StreamDevice {
     }
 }
 
-/// This side's window in bytes: what the peer may have on the way.
-const WINDOW_BYTES: u32 = 256 << 10;
-const WINDOW: u64 = WINDOW_BYTES as u64;
-
 /// Longest record that this side sends, in bytes. The peer accepts [`RECORD_BYTES_MAX`]; records of
 /// other flows wait behind a shorter one for less time.
 const LONGEST_BYTES: usize = 16 << 10;
@@ -567,19 +361,9 @@ const RESERVE_BYTES: usize = 4 << 10;
 /// is less than the smallest bound on the bytes on the way, without what the peer has not shown.
 const SPACE_BYTES: usize = 11 << 10;
 
-/// This side shows the peer what it has read after so many bytes.
-const SHOWN_BYTES: u64 = 4 << 10;
-
 /// Sizes of the pipes. The second holds a window whose records are not released yet.
 const TX_BYTES: usize = 256 << 10;
 const RX_BYTES: usize = 1 << 20;
-
-/// This side stops to read the socket at so many bytes that it could not move on.
-const INPUT_BYTES: usize = RECORD_BYTES_MAX + RECORD_HEADER_BYTES;
-
-/// Largest number of bytes of one read, and of one write.
-const READ_BYTES: usize = 128 << 10;
-const OUT_BYTES: usize = 64 << 10;
 
 /// Largest part of the gap between two looks that counts as silence of the peer.
 const LOOK_NS_MAX: u64 = 100_000_000;

@@ -15,6 +15,7 @@
 //! lengthen the way by about a half (`flight.rs`), and at most the peer's window. Records of a flow
 //! that begins to send therefore wait behind little.
 
+mod connection;
 mod connector;
 mod device;
 mod flight;
