@@ -21,6 +21,7 @@ pub(crate) mod flow;
 pub(crate) mod forward;
 #[cfg(feature = "packet")]
 pub(crate) mod graph;
+mod guest_ip;
 pub(crate) mod impair;
 #[cfg(feature = "tools")]
 pub(crate) mod import;

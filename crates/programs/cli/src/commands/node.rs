@@ -12,6 +12,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::Shared;
+use crate::commands::guest_ip;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::log_writer;
 use crate::report::{print_json, print_line};
@@ -37,8 +38,8 @@ pub(crate) struct NodeArgs {
     /// still fail at the start if a device is missing
     #[arg(long)]
     check: bool,
-    /// Inside a VM: create the IPCP hv0 over the first shared-memory device, to reach the host
-    /// [default: create no IPCP]
+    /// Inside a VM: create the IPCP hv0 over the first shared-memory device, to reach the host, and
+    /// an interface with the IP addresses of `carina vm run --disk --ip` [default: create no IPCP]
     #[arg(long)]
     guest: bool,
     /// Name of the DIF between this VM and its host, for the IPCP that --guest creates
@@ -75,11 +76,13 @@ pub(crate) fn run(shared: &Shared, args: NodeArgs) -> Outcome {
         None => Config::default(),
     };
     if args.guest {
-        let text = format!(
+        let mut text = format!(
             "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {}\n",
             serde_json::to_string(args.guest_dif.as_str()).map_err(failed)?
         );
-        let guest = Config::parse(&text, None).attempt("the IPCP of --guest")?;
+        text.push_str(&guest_ip::passed_table(&args.guest_dif)?);
+        let mut guest = Config::parse(&text, None).attempt("the IPCP of --guest")?;
+        config.ips.append(&mut guest.ips);
         config.add_ipcps(guest);
     }
     if args.check {

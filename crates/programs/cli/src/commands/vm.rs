@@ -220,7 +220,8 @@ pub(crate) struct RunArgs {
     /// may be repeated
     ///
     /// The node makes an interface ip-NAME on this host, which has the first free address of the
-    /// prefix. The node needs root or CAP_NET_ADMIN. In a guest from --disk, run `carina ip up`.
+    /// prefix. The node needs root or CAP_NET_ADMIN. In a guest from --disk, `carina node --guest`
+    /// gets the address from this host.
     #[arg(long, value_name = "ADDRESS/BITS")]
     ip: Vec<carina_ip::Address>,
     /// Give packets of the VM the address of this host when they leave the host (by nftables), and

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use carina_vm::{Cache, Image, Kernel};
@@ -20,34 +20,55 @@ carina node --guest --guest-dif hv.d >/var/log/node.log 2>&1 </dev/null &
 exec carina ping --listen echo.disk --wait 240s
 ";
 
+/// A disk image on which `carina` is installed, and how a VM boots it.
+pub(crate) struct Disk {
+    /// The qcow2 file.
+    pub(crate) file: PathBuf,
+    /// Arguments for `--qemu-args`.
+    pub(crate) boot: String,
+}
+
+impl Disk {
+    /// Makes a disk in the run directory of the host. The guest's kernel loads the modules that the
+    /// disk needs, and `modules`.
+    pub(crate) fn make(host: &Host, modules: &[&str]) -> Disk {
+        let place = host.run_dir().join("disk");
+        fs::create_dir(&place).unwrap();
+        let cache = Cache::default_location().unwrap();
+        let kernel = Kernel::obtain(&cache).unwrap();
+        let file = place.join("disk.qcow2");
+        make_disk(&cache, &kernel, &place, &file);
+        // In a distribution's kernel the drivers of the disk are modules.
+        let modules = [
+            &["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"],
+            modules,
+        ]
+        .concat();
+        let loader = modules
+            .iter()
+            .fold(Image::new(), |image, name| image.module(name));
+        let loader = loader.build(&cache, &kernel).unwrap();
+
+        // As in the page getting-started, with a kernel of the user's choice.
+        let command = "mount -t ext4 /dev/vda /root && chroot /root /bin/sh /start";
+        let append = format!(
+            "console=ttyS0 quiet panic=-1 no_timer_check carina.modules={} carina.cmd={}",
+            modules.join(","),
+            command.replace(' ', "%20")
+        );
+        let boot = format!(
+            "-kernel '{}' -initrd '{}' -append \"{append}\"",
+            kernel.image.display(),
+            loader.display()
+        );
+        Disk { file, boot }
+    }
+}
+
 #[test]
 fn disk_image_with_carina_inside_is_booted_and_pinged() {
     let host = Host::start();
-    let place = host.run_dir().join("disk");
-    fs::create_dir(&place).unwrap();
-    let cache = Cache::default_location().unwrap();
-    let kernel = Kernel::obtain(&cache).unwrap();
-    let disk = place.join("disk.qcow2");
-    make_disk(&cache, &kernel, &place, &disk);
-    // In a distribution's kernel the drivers of the disk are modules.
-    let modules = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"];
-    let loader = modules
-        .iter()
-        .fold(Image::new(), |image, name| image.module(name));
-    let loader = loader.build(&cache, &kernel).unwrap();
-
-    // As in the page getting-started, with a kernel of the user's choice.
-    let command = "mount -t ext4 /dev/vda /root && chroot /root /bin/sh /start";
-    let append = format!(
-        "console=ttyS0 quiet panic=-1 no_timer_check carina.modules={} carina.cmd={}",
-        modules.join(","),
-        command.replace(' ', "%20")
-    );
-    let boot = format!(
-        "-kernel '{}' -initrd '{}' -append \"{append}\"",
-        kernel.image.display(),
-        loader.display()
-    );
+    let Disk { file: disk, boot } = Disk::make(&host, &[]);
     let run = ["vm", "run", "d", "--memory", "256", "--disk"];
     let args = [&run[..], &[path(&disk), "--qemu-args", &boot]].concat();
     let output = host.carina(&args);
@@ -95,7 +116,7 @@ fn unusable_disk_is_refused_by_name_and_leaves_nothing() {
     );
 }
 
-fn path(path: &Path) -> &str {
+pub(crate) fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 

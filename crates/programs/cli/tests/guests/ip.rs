@@ -12,7 +12,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::house::{Host, SOON, told};
+use crate::disk::{Disk, path};
+use crate::house::{BOOT, Host, SOON, told};
 use crate::internet::{APT, fill, sh, succeeds};
 
 /// Answers each query for an address with 203.0.113.1, and serves the files of a directory.
@@ -215,13 +216,40 @@ fn guest_without_a_card_reaches_servers_behind_its_host() {
 }
 
 #[test]
+fn guest_from_a_disk_gets_its_address_from_the_host() {
+    let Some(world) = World::start() else { return };
+    let host = Host::start_through(&["nsenter", "-t", &world.host.pid(), "--net"]);
+    let Disk { file, boot } = Disk::make(&host, &["tun", "qemu_fw_cfg"]);
+    let run = ["vm", "run", "d", "--memory", "256", "--ip", "10.9.1.2/24"];
+    let disk = ["--disk", path(&file), "--qemu-args", &boot];
+    let output = host.carina(&[&run[..], &disk].concat());
+    assert!(output.status.success(), "{}", told(&output));
+    host.until("the guest answers under its address", BOOT, || {
+        let ping = "busybox ping -c 1 -w 2 10.9.1.2 >/dev/null 2>&1";
+        world.host.runs(ping).then_some(())
+    });
+    let output = host.carina(&["vm", "stop", "d"]);
+    assert!(output.status.success(), "{}", told(&output));
+}
+
+#[test]
 fn wrong_addresses_of_a_vm_are_refused_before_it_boots() {
     let host = Host::start();
     for (options, word) in [
         (&["--nat"][..], "--ip"),
         (&["--ip", "10.9.1.2/32"], "10.9.1.2/32"),
         (&["--ip", "10.9.1.255/24"], "10.9.1.255/24"),
-        (&["--ip", "10.9.1.2/24", "--disk", "/dev/null"], "--disk"),
+        (
+            &[
+                "--ip",
+                "10.9.1.2/24",
+                "--disk",
+                "/dev/null",
+                "--dns",
+                "192.0.2.1",
+            ],
+            "--dns",
+        ),
     ] {
         let output = host.carina(&[&["vm", "run", "a"], options].concat());
         assert_eq!(output.status.code(), Some(2), "{options:?}");

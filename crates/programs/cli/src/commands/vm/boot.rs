@@ -11,7 +11,7 @@ use super::cards::card;
 use super::own_guest::{self, wait_for_services, with_programs};
 use super::{BOOT, Doors, RunArgs, START, console, ip_link, vsock};
 use crate::Shared;
-use crate::commands::ssh;
+use crate::commands::{guest_ip, ssh};
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::report::{print_json, print_line, progress};
 
@@ -96,6 +96,10 @@ fn start_guest(
 ) -> Result<Record, Failure> {
     let info = &attempt.info;
     let is_own_guest = args.disk.is_none();
+    let mut qemu_args = parts.qemu_args;
+    if let Some(link) = info.ip.as_ref().filter(|_| !is_own_guest) {
+        qemu_args.extend(guest_ip::qemu_args(&link.addresses));
+    }
     let cache = Cache::default_location().attempt("opening the cache")?;
     let mut machine = Machine::new(args.name.as_str(), &attempt.vm_dir)
         .attempt("naming the VM")?
@@ -103,7 +107,7 @@ fn start_guest(
         .memory_mib(args.memory)
         .cpus(args.cpus)
         .vmpi(info.vmpi, &info.qemu_socket)
-        .extra_args(parts.qemu_args);
+        .extra_args(qemu_args);
     if is_own_guest {
         machine = own_guest::furnish(machine, info, args)?;
     }

@@ -10,6 +10,7 @@ use carina_vm::Machine;
 
 use super::RunArgs;
 use crate::Shared;
+use crate::commands::guest_ip;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::report::progress;
 
@@ -19,14 +20,12 @@ pub(super) const MODULE: &str = "tun";
 /// Checks the options before anything is made.
 ///
 /// # Errors
-/// An address is wrong, the guest is from a disk, or this host has no TUN interfaces.
+/// An address is wrong, `--dns` does not suit the guest, or this host has no TUN interfaces.
 pub(super) fn check(args: &RunArgs) -> Outcome {
-    if args.disk.is_some() {
-        return Err(usage(format!(
-            "--ip is for Carina's own guest, not for --disk; run `carina ip up hv.{}` in the guest \
-             and on this host",
-            args.name
-        )));
+    if args.disk.is_some() && !args.dns.is_empty() {
+        return Err(usage(
+            "--dns is for Carina's own guest, not for --disk; set the name server in the guest",
+        ));
     }
     let dif = carina_api::DifName::new("hv").expect("a constant that is a name");
     VmLink::new(dif, args.ip.clone(), args.nat).map_err(usage)?;
@@ -46,15 +45,8 @@ pub(super) fn table(info: &VmInfo, link: &VmIp) -> Result<String, Failure> {
     let addresses = link.addresses.iter().map(|text| text.parse::<Address>());
     let addresses = addresses.collect::<Result<Vec<_>, _>>();
     let made = addresses.and_then(|all| VmLink::new(info.dif.clone(), all, link.nat));
-    let settings = made.attempt("reading the addresses of the VM")?.of_vm();
-    let list = |all: Vec<String>| format!("[{}]", all.join(", "));
-    let address = settings.address.iter().map(|it| format!("\"{it}\""));
-    let route = settings.route.iter().map(|it| format!("\"{it}\""));
-    Ok(format!(
-        "[[ip]]\ndif = \"{}\"\naddress = {}\nroute = {}\n",
-        info.dif,
-        list(address.collect()),
-        list(route.collect())
+    Ok(guest_ip::table(
+        &made.attempt("reading the addresses of the VM")?,
     ))
 }
 
