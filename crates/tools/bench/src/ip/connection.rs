@@ -29,6 +29,13 @@ pub(super) struct Measured {
     pub(super) round_trips: Vec<f64>,
 }
 
+impl Measured {
+    /// Goodput in 10⁶ bits per second; `None` if nothing arrived.
+    pub(super) fn mbps(&self) -> Option<f64> {
+        (self.ns > 0.0).then(|| self.bytes as f64 * 8000.0 / self.ns)
+    }
+}
+
 /// Runs a client in namespace `client` and a server with this address in namespace `server`.
 ///
 /// # Errors

@@ -17,7 +17,7 @@ use carina_sys::EventFd;
 
 use super::connection::{Load, measure};
 use super::copy_loop::CopyLoop;
-use super::{Case, LIMIT, SYSTEMS};
+use super::{LIMIT, SHARED_SYSTEMS};
 use crate::error::{Attempt, Error, Result};
 use crate::in_namespace::within;
 
@@ -32,7 +32,7 @@ pub(super) struct Site {
 }
 
 /// A member in a thread, which ends when this value is dropped.
-struct RunningMember {
+pub(super) struct RunningMember {
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -56,7 +56,7 @@ impl Site {
             start_member(&run, first, 0)?,
             start_member(&run, second, 1)?,
         ];
-        wait_for_members(&run)?;
+        wait_for_members(&run, 2)?;
         Ok(Site {
             names,
             _members: members,
@@ -67,23 +67,11 @@ impl Site {
     }
 
     /// Measures one connection.
-    pub(super) fn measure(
-        &self,
-        system: &str,
-        case: Case,
-        size: u64,
-        time_ns: u64,
-    ) -> Result<Vec<(Metric, f64)>> {
-        let load = Load {
-            size: size as usize,
-            time: Duration::from_nanos(time_ns),
-            is_echoed: case.is_echoed,
-        };
+    pub(super) fn measure(&self, system: &str, load: Load) -> Result<Vec<(Metric, f64)>> {
         let server = host(system, 1);
         let measured = measure(&self.names[0], &self.names[1], server, load)?;
         let times = &measured.round_trips;
-        if !case.is_echoed && measured.ns > 0.0 {
-            let mbps = measured.bytes as f64 * 8000.0 / measured.ns;
+        if let Some(mbps) = measured.mbps().filter(|_| !load.is_echoed) {
             return Ok(vec![(Metric::GoodputMbps, mbps)]);
         }
         let at = |share: usize| times.get(times.len() * share / 100).map(|ns| ns / 1000.0);
@@ -105,6 +93,26 @@ impl Drop for RunningMember {
     }
 }
 
+impl RunningMember {
+    /// Starts a member of the node with this run directory.
+    ///
+    /// # Errors
+    /// The member does not start, or the system refuses an event descriptor.
+    pub(super) fn start(node: Node, run: &RunDir, settings: IpSettings) -> Result<RunningMember> {
+        let mut member = Member::start(node, run, settings)?;
+        let stop = Arc::new(EventFd::new().attempt("making an event descriptor")?);
+        let of_thread = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            // If it ends early, the measurement fails and says so.
+            let _ = member.run(&*of_thread);
+        });
+        Ok(RunningMember {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
 fn start_member(run: &RunDir, namespace: &str, n: usize) -> Result<RunningMember> {
     let dif = DifName::new("local").expect("a constant that is a name");
     let settings = IpSettings {
@@ -113,24 +121,18 @@ fn start_member(run: &RunDir, namespace: &str, n: usize) -> Result<RunningMember
         ..IpSettings::new(dif, address(OURS, n))
     };
     let node = Node::connect_to(run.ipc_sock()).attempt("reaching the node")?;
-    let mut member = Member::start(node, run, settings)?;
-    let stop = Arc::new(EventFd::new().attempt("making an event descriptor")?);
-    let of_thread = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || {
-        // If it ends early, the measurement fails and says so.
-        let _ = member.run(&*of_thread);
-    });
-    Ok(RunningMember {
-        stop,
-        thread: Some(thread),
-    })
+    RunningMember::start(node, run, settings)
 }
 
-fn wait_for_members(run: &RunDir) -> Result<()> {
+/// Waits until each of the node's `count` members knows one member besides.
+///
+/// # Errors
+/// They do not find each other in time.
+pub(super) fn wait_for_members(run: &RunDir, count: usize) -> Result<()> {
     let deadline = Instant::now() + START;
     loop {
         let all = carina_ip::read_all(run).attempt("reading the state of the members")?;
-        if all.len() == 2 && all.iter().all(|it| it.members.len() == 1) {
+        if all.len() == count && all.iter().all(|it| it.members.len() == 1) {
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -167,7 +169,7 @@ fn address(system: &str, n: usize) -> Address {
 
 /// The address of the first or second namespace in a system.
 fn host(system: &str, n: usize) -> Ipv4Addr {
-    let of_system = SYSTEMS.iter().position(|name| *name == system);
+    let of_system = SHARED_SYSTEMS.iter().position(|name| *name == system);
     let network = of_system.unwrap_or(0) as u8 + 1;
     Ipv4Addr::new(10, 9, network, n as u8 + 1)
 }
