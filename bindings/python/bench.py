@@ -5,6 +5,7 @@ python3 bench.py [--runs N] [--seconds S] [--case CASE]... [--size BYTES]... [--
 Each run starts a process that sends; this process receives. A system that is not installed is left
 out. `pip install uvloop pyzmq eclipse-zenoh` adds the others. CARINA_PROGRAM names the program
 carina. The table has the median of the runs, the lowest and the highest, and Carina's ratio.
+`carina bench bindings` runs this file.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import multiprocessing
 import os
 import queue
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -530,6 +532,8 @@ def main() -> None:
     program = os.environ.get("CARINA_PROGRAM") or shutil.which("carina")
     if program is None:
         sys.exit("no program carina: set CARINA_PROGRAM to its path")
+    # The program that started this one may have blocked these signals; the node ends by one.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     directory = Path(tempfile.mkdtemp(prefix="bench"))
     os.environ["CARINA_RUN"] = str(directory / "run")
     node = subprocess.Popen([program, "node"], stderr=subprocess.DEVNULL)

@@ -2,7 +2,7 @@
 //
 //	go run ./bench -run DIRECTORY -runs 5 -time 1s -size 64
 //
-// It prints one JSON object for each system.
+// It prints one JSON object for each system. `carina bench bindings` starts it.
 package main
 
 import (

@@ -18,6 +18,7 @@
 //! | [`rates`] | one TCP stream over links with a rate, beside the token bucket of the kernel |
 //! | [`scale`] | networks of many namespaces, beside a shell loop of `ip` and Mininet |
 //! | [`ip`] | one TCP connection over `carina ip`, beside a bare loop and a veth pair |
+//! | [`bindings`] | flows in Python and Go, beside sockets, event loops and messaging there |
 //! | [`wrap`] | unmodified programs over flows, beside TCP and relays |
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
@@ -31,6 +32,8 @@
 // A build with only some benchmarks leaves some of the shared code unused.
 #![cfg_attr(not(feature = "all"), allow(dead_code))]
 
+#[cfg(feature = "all")]
+pub mod bindings;
 mod cards;
 pub mod client;
 pub mod comparison;

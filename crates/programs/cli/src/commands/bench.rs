@@ -2,6 +2,7 @@
 
 use carina_api::AppName;
 use carina_apps::sample_packet::{ETHERNET_SIZES, SIZES};
+use carina_bench::bindings;
 use carina_bench::drivers;
 use carina_bench::engine;
 use carina_bench::flows::{self, FlowsOptions};
@@ -26,10 +27,11 @@ use crate::report::{print_json, print_line};
 
 mod arguments;
 
-pub(crate) use self::arguments::{CaseArgs, chosen};
 use self::arguments::{
-    DriversArgs, FlowsArgs, GuestArgs, HvArgs, IpArgs, LocalArgs, PaperArgs, RestartArgs,
+    BindingsArgs, DriversArgs, FlowsArgs, GuestArgs, HvArgs, IpArgs, LocalArgs, PaperArgs,
+    RestartArgs,
 };
+pub(crate) use self::arguments::{CaseArgs, chosen};
 
 /// Measure Carina's speed, and that of other systems for comparison
 #[derive(Debug, Subcommand)]
@@ -126,6 +128,16 @@ pub(crate) enum BenchCommand {
         The command needs root, or a system that allows user namespaces."
     )]
     Ip(IpArgs),
+    /// Measure the bindings: messages in Python, beside Unix sockets, asyncio, uvloop, pyzmq and
+    /// zenoh; net/http in Go, beside TCP over the loopback interface
+    #[command(
+        after_help = "Examples:\n  carina bench bindings --json > bindings.json\n  carina bench \
+        bindings --cases python --sizes 1M --runs 9\n\nCases: python, python-asyncio, \
+        python-asyncio-echo, go-http; without --sizes, messages have 64 and 1048576 bytes, \
+        bodies of requests 64 and 16384. `make wheel` builds the Python package. Languages and \
+        packages that are not installed are left out, and named in the notes."
+    )]
+    Bindings(BindingsArgs),
     /// Server of `carina bench flows`: register a name, and accept and hold all flows to it
     #[command(hide = true)]
     FlowsHolder {
@@ -196,6 +208,7 @@ pub(crate) fn run(shared: &Shared, command: BenchCommand) -> Outcome {
         BenchCommand::Guest(args) => guest_of(shared, args),
         BenchCommand::Wrap(args) => wrap_of(shared, args),
         BenchCommand::Ip(args) => ip_of(shared, args),
+        BenchCommand::Bindings(args) => bindings_of(shared, args),
         BenchCommand::Drivers(args) => drivers_of(shared, args),
         BenchCommand::Restart(args) => restart_of(shared, &args),
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
@@ -255,6 +268,23 @@ fn ip_of(shared: &Shared, args: IpArgs) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let results = ip::run(&options)?;
     show(shared, &results, &ip::TABLES, &ip::SYSTEMS)?;
+    all_measured(&results)
+}
+
+fn bindings_of(shared: &Shared, args: BindingsArgs) -> Outcome {
+    let cases = chosen(
+        "case",
+        &bindings::CASES,
+        |case| case.name,
+        &args.cases.cases,
+    )?;
+    let toolchains = args.toolchains();
+    let possible = &bindings::SIZES_POSSIBLE;
+    // Without sizes, each case has its own.
+    let options = args.cases.options("bindings", cases, &[], possible)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = bindings::run(&options, &toolchains)?;
+    show(shared, &results, &bindings::TABLES, &bindings::SYSTEMS)?;
     all_measured(&results)
 }
 

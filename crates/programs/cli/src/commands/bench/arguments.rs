@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use carina_bench::bindings::Toolchains;
 use carina_bench::comparison::Pin;
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::paper::Case;
@@ -125,6 +126,20 @@ pub(crate) struct IpArgs {
     pub(super) in_network_namespace: bool,
 }
 
+/// Options of `carina bench bindings`: cases and sizes to measure, and where the languages are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BindingsArgs {
+    #[command(flatten)]
+    pub(super) cases: CaseArgs,
+    /// Python interpreter that has the package carina [default: that of the tests of the package in
+    /// target/python/venv if it exists, otherwise python3]
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<PathBuf>,
+    /// Directory of the sources of the Go module
+    #[arg(long, value_name = "DIR", default_value = "bindings/go")]
+    go_module: PathBuf,
+}
+
 /// Options of `carina bench drivers`: cases and sizes to measure, and the program of the guest.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DriversArgs {
@@ -216,6 +231,24 @@ impl From<PaperCase> for Case {
             PaperCase::Fig1614 => Self::Fig1614,
             PaperCase::Fig1615 => Self::Fig1615,
             PaperCase::Impaired => Self::Impaired,
+        }
+    }
+}
+
+impl BindingsArgs {
+    /// The interpreter and the sources that the options name, or the default ones.
+    pub(super) fn toolchains(&self) -> Toolchains {
+        let of_tests = PathBuf::from("target/python/venv/bin/python");
+        let python = self.python.clone();
+        Toolchains {
+            python: python.unwrap_or_else(|| {
+                if of_tests.is_file() {
+                    of_tests
+                } else {
+                    "python3".into()
+                }
+            }),
+            go_module: self.go_module.clone(),
         }
     }
 }
