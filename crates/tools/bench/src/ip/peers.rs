@@ -4,7 +4,8 @@
 //!   client -- tun -- daemon == UDP over lan1, or lan2 if lan1 is down == daemon -- tun -- server
 //! ```
 
-use std::net::Ipv4Addr;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use carina_sys::end_with_parent;
 
 use super::pair::LINKS;
 use crate::error::{Attempt, Error, Result};
+use crate::in_namespace::within;
 
 /// Name of Cloudflare's WireGuard in user space.
 pub(super) const BORINGTUN: &str = "boringtun";
@@ -258,10 +260,11 @@ impl Tunnel {
     }
 
     fn wait_until_it_carries(&self, system: &str) -> Result<()> {
+        let at = SocketAddr::from((SERVER, UNUSED_PORT));
         until(&format!("{system} to carry a packet"), || {
-            let mut ping = self.namespaces[0].command("ping");
-            ping.args(["-c", "1", "-W", "1", &SERVER.to_string()]);
-            output(&mut ping).is_ok()
+            let connected = within(&self.names[0], || Ok(TcpStream::connect_timeout(&at, ONCE)));
+            // The answer of the server's kernel has crossed the tunnel.
+            matches!(connected, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused)
         })
     }
 }
@@ -295,3 +298,7 @@ const OUTER: &str = "10.8.0.2";
 const PORT: &str = "51820";
 /// How long a tunnel may take to start.
 const START: Duration = Duration::from_secs(30);
+/// How long one attempt to reach the server may take.
+const ONCE: Duration = Duration::from_secs(1);
+/// A port at which no program of the server listens.
+const UNUSED_PORT: u16 = 9;
