@@ -112,15 +112,20 @@ fn user_data(seed: &CloudSeed<'_>) -> Value {
     })
 }
 
-/// Copies the program from the volume, and starts the node.
+/// Copies the program from the volume, and starts the node. A node that runs already, because the
+/// disk has booted before, keeps running unless its program changes: users may be logged in.
 const INSTALL: &str = "mkdir -p /run/carina-seed && \
     mount -o ro LABEL=cidata /run/carina-seed && \
-    install -m 755 /run/carina-seed/carina /usr/local/bin/carina && \
+    if ! cmp -s /run/carina-seed/carina /usr/local/bin/carina; then \
+    systemctl stop carina.service || true; \
+    install -m 755 /run/carina-seed/carina /usr/local/bin/carina; fi && \
     umount /run/carina-seed && \
     systemctl daemon-reload && systemctl enable carina.service && \
-    systemctl restart carina.service";
+    systemctl start --no-block carina.service";
 
-const SERVICE: &str = "[Unit]\nDescription=Node of Carina\n\n[Service]\n\
+/// The node starts when sshd listens, so that its registration says that both are ready.
+const SERVICE: &str = "[Unit]\nDescription=Node of Carina\nAfter=ssh.service sshd.service\n\n\
+    [Service]\n\
     ExecStart=/usr/local/bin/carina node --config /etc/carina.toml\nRestart=always\n\
     RestartSec=1\n\n[Install]\nWantedBy=multi-user.target\n";
 
