@@ -117,7 +117,10 @@ fn stock_debian_guest_without_a_card_has_ssh_apt_and_git() {
     assert!(known.contains("Package: nothing"), "{known}");
     let clone = "git clone -q http://git.example/repository.git && cat repository/file";
     assert_eq!(succeeds(&host, clone), "text\n");
-    let refused = ssh(&host, "git clone -q http://other.example/repository.git other");
+    let refused = ssh(
+        &host,
+        "git clone -q http://other.example/repository.git other",
+    );
     assert!(!refused.status.success());
     let stopped = host.carina(&["vm", "stop", "d"]);
     assert!(stopped.status.success(), "{}", told(&stopped));
