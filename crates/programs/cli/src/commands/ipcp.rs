@@ -23,6 +23,7 @@ pub(crate) enum IpcpCommand {
         after_help = "Examples:\n  carina ipcp create lo --type loopback --dif local\n  \
         carina ipcp create hv0 --type hv --side guest --dif hv.a\n  \
         carina ipcp create hv0 --type hv --side guest --dif hv.c --socket /run/c/vmpi\n  \
+        carina ipcp create hv0 --type hv --side guest --dif hv.a --vsock 1110\n  \
         carina ipcp create e10 --type eth --interface eth0 --dif 10\n  \
         carina ipcp create e --type eth --interface eth0 --dif lan --arp rlite\n  \
         carina ipcp create x --type eth --port kind=af_xdp,interface=eth1 --dif lan\n  \
