@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use carina_namespaces::{ChildProcess, Namespace, run_within};
@@ -37,6 +38,8 @@ pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 8, 2);
 
 /// A tunnel between two namespaces. All of it ends when the value is dropped.
 pub(super) struct Tunnel {
+    /// Part of names, unique on the host.
+    id: String,
     names: [String; 2],
     // The daemons end before their files and namespaces.
     daemons: Vec<ChildProcess>,
@@ -64,8 +67,9 @@ fn is_in_path(program: &str) -> bool {
 impl Tunnel {
     /// Starts the daemons of a system, and waits until the tunnel carries packets.
     pub(super) fn start(system: &str) -> Result<Tunnel> {
-        let id = std::process::id();
-        let names = ["a", "b"].map(|side| format!("bvpn{id}-{side}"));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{}{}", std::process::id(), letter(number));
+        let names = SIDES.map(|side| format!("bvpn{id}-{side}"));
         let namespaces = [Namespace::new(&names[0])?, Namespace::new(&names[1])?];
         for (n, link) in LINKS.iter().enumerate() {
             namespaces[0].connect(link, &namespaces[1], link)?;
@@ -81,9 +85,10 @@ impl Tunnel {
         namespaces[1].ip(&["link", "set", "lo", "up"])?;
         namespaces[1].ip(&["address", "add", &format!("{OUTER}/32"), "dev", "lo"])?;
         let mut tunnel = Tunnel {
+            directory: Scratch::new(&format!("ip-{system}-{id}"))?,
+            id,
             names,
             daemons: Vec::new(),
-            directory: Scratch::new(&format!("ip-{system}-{id}"))?,
             namespaces,
         };
         match system {
@@ -239,7 +244,7 @@ impl Tunnel {
 
     /// The name of an interface: the sockets of boringtun have it, so it is unique on the host.
     fn tun(&self, n: usize) -> String {
-        format!("bv{}{}", std::process::id(), SIDES[n])
+        format!("bv{}{}", self.id, SIDES[n])
     }
 
     /// Gives the interface of a tunnel its address.
@@ -268,6 +273,14 @@ impl Tunnel {
         })
     }
 }
+
+/// The letter of a tunnel in names of interfaces, which are short.
+fn letter(number: u32) -> char {
+    char::from(b'a' + (number % 26) as u8)
+}
+
+/// Number of the next tunnel.
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Runs a program that must succeed, and returns what it has printed.
 fn output(command: &mut Command) -> Result<String> {
