@@ -17,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use carina_lab::{Network, TestNode};
-use carina_measure::results::{Metric, OURS, Results, Samples, machine};
+use carina_measure::results::{Metric, OURS, Results, Row, Samples, machine};
 use carina_scratch::Scratch;
 use carina_sys::end_with_parent;
 use serde::Deserialize;
@@ -179,26 +179,7 @@ pub fn run(options: &Options<Case>, toolchains: &Toolchains) -> Result<Results> 
         let bar = |case: &str| bars.iter().find(|bar| bar.0 == case).map(|bar| bar.1);
         notes.extend(compare_with_bars(&factors, peer, Metric::MsgsPerS, bar));
     }
-    for (system, size, metric, bar) in ABSOLUTE_BARS {
-        let is_row = |row: &&carina_measure::results::Row| {
-            row.case == CASES[0].name
-                && row.system == system
-                && row.sdu == size
-                && row.metric == metric
-        };
-        notes.extend(rows.iter().find(is_row).map(|row| {
-            let verdict = if row.median >= bar {
-                "held"
-            } else {
-                "NOT HELD"
-            };
-            let (median, best) = (row.median, row.high);
-            format!(
-                "python at {size} bytes, {system}: {median:.0}, best run {best:.0}; \
-                 bar {bar:.0}: {verdict}"
-            )
-        }));
-    }
+    notes.extend(absolute_bars(&rows));
     Ok(Results {
         bench: "bindings".to_owned(),
         machine: machine(),
@@ -207,6 +188,29 @@ pub fn run(options: &Options<Case>, toolchains: &Toolchains) -> Result<Results> 
         factors,
         failures,
     })
+}
+
+/// A sentence for each bar that is a number and not a ratio, where its row was measured.
+fn absolute_bars(rows: &[Row]) -> Vec<String> {
+    let sentence = |(system, size, metric, bar): (&str, u64, Metric, f64)| {
+        let row = rows.iter().find(|row| {
+            row.case == CASES[0].name
+                && row.system == system
+                && row.sdu == size
+                && row.metric == metric
+        })?;
+        let verdict = if row.median >= bar {
+            "held"
+        } else {
+            "NOT HELD"
+        };
+        let (median, best) = (row.median, row.high);
+        Some(format!(
+            "python at {size} bytes, {system}: {median:.0}, best run {best:.0}; bar {bar:.0}: \
+             {verdict}"
+        ))
+    };
+    ABSOLUTE_BARS.into_iter().filter_map(sentence).collect()
 }
 
 impl Toolchains {

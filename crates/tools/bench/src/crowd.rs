@@ -130,7 +130,7 @@ fn idle(
 ) -> Result<Summary> {
     let rate = Rate::Sdus(IDLE_PPS);
     let trial = system.echo_at(&mut setup.client, IDLE_SDU, options.time_ns, rate)?;
-    let seen = trial.receiver().rtt_us.clone();
+    let seen = trial.receiver().rtt_us;
     let seen = seen.ok_or_else(|| Error::NoAnswer("no echo arrived".to_owned()))?;
     samples.add(case, IDLE_SDU, system.name, Metric::RttP50Us, seen.p50);
     samples.add(case, IDLE_SDU, system.name, Metric::RttP99Us, seen.p99);
