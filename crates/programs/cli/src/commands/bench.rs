@@ -167,17 +167,7 @@ pub(crate) enum BenchCommand {
 /// A program or permission is missing, or a measurement fails.
 pub(crate) fn run(shared: &Shared, command: BenchCommand) -> Outcome {
     match command {
-        BenchCommand::Hv(args) => {
-            let options = args.options()?;
-            let network = vm_and_host::enter_network(args.in_network_namespace, PROGRESS)?;
-            end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
-            let (results, tables) = match args.crowd {
-                None => (hv::run(&options, network)?, &hv::TABLES[..]),
-                Some(flows) => (crowd::run(&options, network, flows)?, &crowd::TABLES[..]),
-            };
-            show(shared, &results, tables, &vm_and_host::SYSTEMS)?;
-            all_measured(&results)
-        }
+        BenchCommand::Hv(args) => hv_of(shared, args),
         BenchCommand::Flows(args) => {
             end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
             let results = flows::run(&FlowsOptions {
@@ -240,6 +230,18 @@ pub(crate) fn run(shared: &Shared, command: BenchCommand) -> Outcome {
         }
         BenchCommand::Local(args) => local(shared, args),
     }
+}
+
+fn hv_of(shared: &Shared, args: HvArgs) -> Outcome {
+    let options = args.options()?;
+    let network = vm_and_host::enter_network(args.in_network_namespace, PROGRESS)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let (results, tables) = match args.crowd {
+        None => (hv::run(&options, network)?, &hv::TABLES[..]),
+        Some(flows) => (crowd::run(&options, network, flows)?, &crowd::TABLES[..]),
+    };
+    show(shared, &results, tables, &vm_and_host::SYSTEMS)?;
+    all_measured(&results)
 }
 
 fn lwaftr_of(shared: &Shared, args: CaseArgs) -> Outcome {

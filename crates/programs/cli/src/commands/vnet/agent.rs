@@ -268,24 +268,7 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
         let what = "--moves: must be an address at which other hosts reach this one";
         return Err(usage(what));
     }
-    let orders = provider.map(|provider| {
-        let log = Log::new(provider.tls.party(), Arc::new(|line: &str| progress(line)));
-        let openness = Openness {
-            opens_namespaces: args.open_namespaces,
-        };
-        let inside = Inside::new(openness, agent.access_log(), log.clone());
-        let gate = Gate::open(&agent, &provider.tls, args.moves, &log)?;
-        let agent = Arc::clone(&agent);
-        let host = Arc::new(OpenAgent { agent, inside });
-        let service = agent::Service::start(
-            &host,
-            &provider.tls,
-            provider.name,
-            &provider.addresses,
-            &log,
-        )?;
-        Ok::<_, io::Error>((gate, service))
-    });
+    let orders = provider.map(|provider| serve_provider(args, &agent, provider));
     let _orders = orders.transpose().attempt("serving the provider")?;
     let path = socket_of(&run_dir);
     let listener = listening(&path)?;
@@ -322,6 +305,32 @@ pub(super) fn serve(shared: &Shared, args: &AgentArgs) -> Outcome {
     let _ = fs::remove_file(&path);
     served.attempt("serving vnet.sock")?;
     user_namespace::release(shared)
+}
+
+/// Starts to carry out the orders of the provider, until the returned values are dropped.
+fn serve_provider(
+    args: &AgentArgs,
+    agent: &Arc<Agent>,
+    provider: Provider<'_>,
+) -> io::Result<(Gate, agent::Service)> {
+    let log = Log::new(provider.tls.party(), Arc::new(|line: &str| progress(line)));
+    let openness = Openness {
+        opens_namespaces: args.open_namespaces,
+    };
+    let inside = Inside::new(openness, agent.access_log(), log.clone());
+    let gate = Gate::open(agent, &provider.tls, args.moves, &log)?;
+    let host = Arc::new(OpenAgent {
+        agent: Arc::clone(agent),
+        inside,
+    });
+    let service = agent::Service::start(
+        &host,
+        &provider.tls,
+        provider.name,
+        &provider.addresses,
+        &log,
+    )?;
+    Ok((gate, service))
 }
 
 /// Makes the socket of an agent that holds the lock of its run directory.
