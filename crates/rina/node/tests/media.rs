@@ -204,7 +204,7 @@ fn sockets_of_the_vmpi_are_for_virtqueues_alone() {
     let both = serde_json::from_value(both).unwrap();
     let message = house.control().create_ipcp(&both).unwrap_err().to_string();
     assert!(
-        message.contains("`pci` and `socket` are both given"),
+        message.contains("two of `pci`, `socket` and `vsock` are given"),
         "{message}"
     );
 }

@@ -85,10 +85,9 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        for process in ["pid", "pid.oldbin"].map(|file| self.process(file)) {
-            if let Some(process) = process {
-                let _ = kill_process(process, Signal::TERM);
-            }
+        let processes = ["pid", "pid.oldbin"].map(|file| self.process(file));
+        for process in processes.into_iter().flatten() {
+            let _ = kill_process(process, Signal::TERM);
         }
     }
 }
@@ -290,6 +289,25 @@ assert count > 1 and whole == b'VALUE big 0 6000\\r\\n' + b'x' * 6000 + b'\\r\\n
     python(&node, &[], client);
 }
 
+/// Configuration of haproxy: a proxy in front of two servers that it checks.
+const BALANCED: &str = "
+global
+    maxconn 200
+defaults
+    mode http
+    timeout connect 20s
+    timeout client 20s
+    timeout server 20s
+frontend front
+    bind 0.0.0.0:8000
+    default_backend servers
+backend servers
+    balance roundrobin
+    option httpchk GET /
+    server web1 web1.dif.internal:8080 check inter 200ms init-addr libc
+    server web2 web2.dif.internal:8080 check inter 200ms init-addr libc
+";
+
 /// A proxy in front of two servers, with its checks; then it starts again, with the same sockets.
 #[test]
 fn haproxy_balances_servers_and_reloads() {
@@ -311,25 +329,8 @@ print('listening', flush=True); server.serve_forever()
         )
     };
     let _servers = ["web1", "web2"].map(|name| serve(&node, &["--as", name], &program(name)));
-    let settings = "
-global
-    maxconn 200
-defaults
-    mode http
-    timeout connect 20s
-    timeout client 20s
-    timeout server 20s
-frontend front
-    bind 0.0.0.0:8000
-    default_backend servers
-backend servers
-    balance roundrobin
-    option httpchk GET /
-    server web1 web1.dif.internal:8080 check inter 200ms init-addr libc
-    server web2 web2.dif.internal:8080 check inter 200ms init-addr libc
-";
     let file = node.directory.path().join("settings");
-    std::fs::write(&file, settings).unwrap();
+    std::fs::write(&file, BALANCED).unwrap();
     let words = [
         "/usr/sbin/haproxy",
         "-W",
