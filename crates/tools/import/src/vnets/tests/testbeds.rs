@@ -78,9 +78,8 @@ fn links_of_rspec_have_their_addresses_unless_they_overlap() {
     }
 }
 
-#[test]
-fn scenarios_of_core_have_switches_addresses_and_impairments() {
-    let text = "<?xml version='1.0' encoding='UTF-8'?>
+/// A scenario of CORE with a switch, a wireless network, addresses and an impaired link.
+const SCENARIO: &str = "<?xml version='1.0' encoding='UTF-8'?>
 <scenario name=\"/tmp/two.xml\">
   <networks>
     <network id=\"5\" name=\"n5\" icon=\"\" canvas=\"0\" type=\"SWITCH\">
@@ -111,7 +110,10 @@ fn scenarios_of_core_have_switches_addresses_and_impairments() {
   <session_options/>
 </scenario>
 ";
-    let it = imported(Format::Core, "two.xml", text);
+
+#[test]
+fn scenarios_of_core_have_switches_addresses_and_impairments() {
+    let it = imported(Format::Core, "two.xml", SCENARIO);
     assert_eq!(
         links(&it),
         [
@@ -147,7 +149,7 @@ fn scenarios_of_core_have_switches_addresses_and_impairments() {
         assert!(notes.contains(what), "{what}: {notes}");
     }
     // In another prefix than those of other links, addresses stay.
-    let elsewhere = text.replace("\"10.0.0.", "\"192.168.0.");
+    let elsewhere = SCENARIO.replace("\"10.0.0.", "\"192.168.0.");
     let addresses = addresses.map(|it: carina_vnet::document::InterfaceAddress| {
         it.to_string()
             .replace("10.0.0.", "192.168.0.")
