@@ -195,6 +195,7 @@ mod tests {
     #[test]
     fn kernel_has_what_was_requested_in_few_messages() {
         if !rustix::process::geteuid().is_root() {
+            println!("SKIP: namespaces of this host need root");
             return;
         }
         let name = format!("cv-rtnetlink-{}", std::process::id());
@@ -224,12 +225,12 @@ mod tests {
                     address: address(1),
                     bits: 24,
                 },
+                Request::Neighbour {
+                    interface: eth0,
+                    address: address(2),
+                    mac: Mac([2, 0, 0, 0, 0, 9]),
+                },
             ];
-            requests.push(Request::Neighbour {
-                interface: eth0,
-                address: address(2),
-                mac: Mac([2, 0, 0, 0, 0, 9]),
-            });
             let wanted: BTreeSet<StaticRoute> = (0..200).map(|third| route(third, 2)).collect();
             requests.extend(wanted.iter().copied().map(Request::Route));
             let count = requests.len() as u32;
@@ -252,10 +253,8 @@ mod tests {
             assert!(!routes.contains(&route(8, 2)) && routes.len() == 199);
 
             // A request that fails stops no other, and its error has its words.
-            let unreachable = StaticRoute {
-                via: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
-                ..route(9, 2)
-            };
+            let via = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+            let unreachable = StaticRoute { via, ..route(9, 2) };
             let error = socket
                 .execute(&[Request::Route(unreachable), Request::Route(route(8, 2))])
                 .unwrap_err()
