@@ -127,16 +127,18 @@ fn addressed(link: u64) -> String {
     )
 }
 
+/// Adds a line, or does not.
+fn maybe(text: &mut String, line: &str, random: &mut Random) {
+    if random.below(2) == 0 {
+        text.push_str(line);
+        text.push('\n');
+    }
+}
+
 /// A valid random document that uses everything that the form has.
 fn random_document(random: &mut Random) -> String {
     let nodes = 2 + random.below(6);
     let mut text = String::from("[vnet]\nname = \"n\"\n");
-    let maybe = |text: &mut String, line: &str, random: &mut Random| {
-        if random.below(2) == 0 {
-            text.push_str(line);
-            text.push('\n');
-        }
-    };
     maybe(&mut text, "lease = \"90m\"", random);
     maybe(&mut text, "on_insufficient = \"queue 1500ms\"", random);
     maybe(
