@@ -59,6 +59,8 @@ pub(crate) fn report(failure: &Failure, json: bool) {
 
 /// Prints a progress line on standard error, so that it is not mixed with the output of `--json`.
 pub(crate) fn progress(text: impl Display) {
+    // One write for the whole line: other programs may write to the same file or terminal.
+    let line = format!("{text}\n");
     // If standard error is closed, this error is not reported anywhere.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = io::stderr().write_all(line.as_bytes());
 }
