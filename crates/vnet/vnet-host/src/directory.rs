@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Attempt, Error, Result};
 use crate::filesystem::unmount;
 use crate::removal::{remove_directory, remove_file};
+use crate::state_file;
 
 /// The directory of all networks of an agent.
 #[derive(Clone, Debug)]
@@ -368,12 +369,7 @@ impl VnetDir {
     /// # Errors
     /// The directory cannot be written.
     pub fn write(&self, record: &Record) -> Result<()> {
-        let path = self.record();
-        let part = self.0.join("record.json.part");
-        let text = serde_json::to_vec_pretty(record).attempt("writing a record")?;
-        fs::write(&part, text)
-            .and_then(|()| fs::rename(&part, &path))
-            .attempt(format!("writing {}", path.display()))
+        state_file::write(&self.record(), record)
     }
 
     /// Removes the network's directory, if it exists. Removes the record first, so that an agent

@@ -5,8 +5,6 @@
 //! across restarts of the agent until they are removed.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
 
 use carina_apps::impair::ImpairConfig;
 use carina_frame_engine::counter_file::Reading;
@@ -16,10 +14,11 @@ use carina_vnet::host_part::{HostPart, LinkPart};
 use carina_vnet::impairment::{Impairment, Impairments, LinkImpairment};
 
 use crate::directory::VnetDir;
-use crate::error::{Attempt, Error, Result};
+use crate::error::{Error, Result};
 use crate::graph::{rate_of, shaper};
 use crate::names::{impair_app, rate_app};
 use crate::port_selection::is_port_app;
+use crate::state_file;
 
 /// The configuration of the app that impairs one direction of a link, apart from the rate, which is
 /// the shaper's.
@@ -125,22 +124,12 @@ impl Drops {
 
 /// Reads the impairments of a network; none if the file does not exist.
 pub(crate) fn read(dir: &VnetDir) -> Result<Impairments> {
-    let path = dir.impairments();
-    let what = || format!("reading {}", path.display());
-    match fs::read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Impairments::new()),
-        text => serde_json::from_slice(&text.attempt(what())?).attempt(what()),
-    }
+    Ok(state_file::read(&dir.impairments())?.unwrap_or_default())
 }
 
 /// Writes the impairments of a network.
 pub(crate) fn write(dir: &VnetDir, all: &Impairments) -> Result<()> {
-    let path = dir.impairments();
-    let part = path.with_extension("part");
-    let text = serde_json::to_vec_pretty(all).attempt("writing impairments")?;
-    fs::write(&part, text)
-        .and_then(|()| fs::rename(&part, &path))
-        .attempt(format!("writing {}", path.display()))
+    state_file::write(&dir.impairments(), all)
 }
 
 #[cfg(test)]

@@ -68,6 +68,7 @@ mod rtnetlink;
 pub mod saved;
 mod saved_error;
 pub mod server;
+mod state_file;
 mod steps;
 mod switched_off;
 mod threads;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::directory::Vnets;
 use crate::error::{Attempt, Result};
+use crate::state_file;
 
 /// Provider networks that were removed, remembered in a file for [`KEPT`].
 #[derive(Debug)]
@@ -36,13 +36,7 @@ impl Removed {
     /// The file cannot be read.
     pub(crate) fn read(vnets: &Vnets) -> Result<Removed> {
         let path = vnets.path().join("removed.json");
-        let notes = match fs::read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
-            text => {
-                let what = || format!("reading {}", path.display());
-                serde_json::from_slice(&text.attempt(what())?).attempt(what())?
-            }
-        };
+        let notes = state_file::read(&path)?.unwrap_or_default();
         let notes = Mutex::new(notes);
         Ok(Removed { path, notes })
     }
@@ -59,13 +53,9 @@ impl Removed {
         let known = notes.get(&vnet).map_or(0, |note| note.through);
         let through = through.max(known);
         notes.insert(vnet, Note { through, at_s: now });
-        let text = serde_json::to_vec(&*notes).attempt("writing what was removed")?;
-        let part = self.path.with_extension("json.part");
         let parent = self.path.parent().map_or(Ok(()), fs::create_dir_all);
-        parent
-            .and_then(|()| fs::write(&part, text))
-            .and_then(|()| fs::rename(&part, &self.path))
-            .attempt(format!("writing {}", self.path.display()))
+        parent.attempt(format!("writing {}", self.path.display()))?;
+        state_file::write(&self.path, &*notes)
     }
 
     /// The last generation of a network that was removed; `None` if none was removed recently.

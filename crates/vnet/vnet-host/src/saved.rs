@@ -27,6 +27,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::impairment;
 use crate::removal::remove_file;
 use crate::saved_error::{FORMAT, VERSION};
+use crate::state_file;
 use crate::switched_off::{self, SwitchedOff};
 use carina_vnet::impairment::Impairments;
 
@@ -222,12 +223,7 @@ impl Saved {
             Saved::forget(dir)?;
             return Ok(None);
         }
-        let path = dir.restoring();
-        let what = || format!("reading {}", path.display());
-        match fs::read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            text => serde_json::from_slice(&text.attempt(what())?).attempt(what()),
-        }
+        state_file::read(&dir.restoring())
     }
 
     /// Marks a network as being restored from this saved network, until [`Saved::forget`]. Also

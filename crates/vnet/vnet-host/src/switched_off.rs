@@ -3,14 +3,13 @@
 //! the node or takes the link up again. Links can also be down by their timetables.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::ErrorKind;
 
 use carina_vnet::host_part::{HostPart, LinkPart};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::VnetDir;
-use crate::error::{Attempt, Result};
+use crate::error::Result;
+use crate::state_file;
 
 /// Nodes that the operator has stopped, and links that the operator has taken down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,22 +63,12 @@ pub(crate) const BY_TIMETABLE: &str = "its timetable has taken it down";
 
 /// Reads which nodes and links of a network are off: none if the file does not exist.
 pub(crate) fn read(dir: &VnetDir) -> Result<SwitchedOff> {
-    let path = dir.switched_off();
-    let what = || format!("reading {}", path.display());
-    match fs::read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(SwitchedOff::default()),
-        text => serde_json::from_slice(&text.attempt(what())?).attempt(what()),
-    }
+    Ok(state_file::read(&dir.switched_off())?.unwrap_or_default())
 }
 
 /// Writes which nodes and links of a network are off. Replaces the file atomically.
 pub(crate) fn write(dir: &VnetDir, off: &SwitchedOff) -> Result<()> {
-    let path = dir.switched_off();
-    let part = path.with_extension("part");
-    let text = serde_json::to_vec_pretty(off).attempt("writing what is switched off")?;
-    fs::write(&part, text)
-        .and_then(|()| fs::rename(&part, &path))
-        .attempt(format!("writing {}", path.display()))
+    state_file::write(&dir.switched_off(), off)
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 //! the timetables where an earlier one has left them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::ErrorKind;
 
 use carina_time::Duration;
 use carina_vnet::document::Timetable;
@@ -11,7 +9,8 @@ use carina_vnet::host_part::HostPart;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::VnetDir;
-use crate::error::{Attempt, Result};
+use crate::error::Result;
+use crate::state_file;
 
 /// The timetables that have begun, by the numbers of their links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,22 +76,12 @@ impl BegunTimetable {
 
 /// Reads which timetables have begun: none if the file does not exist.
 pub(crate) fn read(dir: &VnetDir) -> Result<BegunTimetables> {
-    let path = dir.timetables();
-    let what = || format!("reading {}", path.display());
-    match fs::read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(BegunTimetables::default()),
-        text => serde_json::from_slice(&text.attempt(what())?).attempt(what()),
-    }
+    Ok(state_file::read(&dir.timetables())?.unwrap_or_default())
 }
 
 /// Writes which timetables have begun. Replaces the file atomically.
 pub(crate) fn write(dir: &VnetDir, begun: &BegunTimetables) -> Result<()> {
-    let path = dir.timetables();
-    let part = path.with_extension("part");
-    let text = serde_json::to_vec_pretty(begun).attempt("writing the begun timetables")?;
-    fs::write(&part, text)
-        .and_then(|()| fs::rename(&part, &path))
-        .attempt(format!("writing {}", path.display()))
+    state_file::write(&dir.timetables(), begun)
 }
 
 const NANOS_PER_MS: u64 = 1_000_000;
