@@ -2,17 +2,13 @@
 
 mod together;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carina_wire::inet::{Ipv4Header, PROTOCOL_ICMP, checksum};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketType, bind, ipproto, recv, sendto, socket, sockopt,
-};
 
-pub(crate) use self::together::{EchoRequest, echo_all};
-use crate::error::{Attempt, Error, Result};
+pub(crate) use self::together::{EchoRequest, echo, echo_all};
 
 /// How often a probe sends echo requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,65 +17,6 @@ pub(crate) enum Asks {
     Once,
     /// Repeatedly until a reply comes, because the other end may just be starting.
     Again,
-}
-
-/// Sends echo requests from address `own` to `peer`, in the namespace of this thread. Returns the
-/// round trip of the first reply.
-pub(crate) fn echo(own: Ipv4Addr, peer: Ipv4Addr, limit: Duration, asks: Asks) -> Result<Duration> {
-    let what = || format!("probing {peer} from {own}");
-    let icmp = Some(ipproto::ICMP);
-    let socket = socket(AddressFamily::INET, SocketType::RAW, icmp).attempt(what())?;
-    bind(&socket, &SocketAddrV4::new(own, 0)).attempt(what())?;
-    let number = fresh_number();
-    let deadline = Instant::now() + limit;
-    let mut pause = match asks {
-        Asks::Once => limit,
-        Asks::Again => PAUSE,
-    };
-    // A reply may take longer than the pause between requests. The shortest round trip counts,
-    // because requests that wait for ARP are all sent at the same time, after the first one has
-    // waited.
-    let (mut sent, mut least) = (Vec::new(), None::<Duration>);
-    while deadline.saturating_duration_since(Instant::now()) >= LEAST {
-        let Ok(sequence) = u16::try_from(sent.len()) else {
-            break;
-        };
-        sent.push(Instant::now());
-        // The route may be missing for a moment; the deadline decides.
-        let to = SocketAddrV4::new(peer, 0);
-        let _ = sendto(&socket, &request(number, sequence), SendFlags::empty(), &to);
-        let again = deadline.min(Instant::now() + pause);
-        pause = PAUSE_MAX.min(2 * pause);
-        loop {
-            let left = again.saturating_duration_since(Instant::now());
-            if left < LEAST {
-                break;
-            }
-            let timeout = sockopt::Timeout::Recv;
-            sockopt::set_socket_timeout(&socket, timeout, Some(left)).attempt(what())?;
-            let mut buffer = [0; 512];
-            let Ok((length, _)) = recv(&socket, &mut buffer, RecvFlags::empty()) else {
-                continue;
-            };
-            let answered = reply_to(&buffer[..length], peer, number);
-            let Some((which, at)) = answered.and_then(|it| Some((it, sent.get(usize::from(it))?)))
-            else {
-                continue;
-            };
-            let elapsed = at.elapsed();
-            least = Some(least.map_or(elapsed, |least| elapsed.min(least)));
-            if which == sequence {
-                break;
-            }
-        }
-        if let Some(least) = least {
-            return Ok(least);
-        }
-    }
-    Err(Error::Timeout {
-        what: format!("{peer} did not answer an echo from {own}"),
-        limit,
-    })
 }
 
 /// A fresh identifier for echo requests, so that late replies to another sender of this process are
@@ -129,8 +66,6 @@ const ECHO_REPLY: u8 = 0;
 /// Time until the second request; it doubles with each further request up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// A shorter timeout would be rounded to zero, which the kernel takes as no timeout.
-const LEAST: Duration = Duration::from_millis(1);
 const MILLISECONDS_MAX: f64 = 3_600_000.0;
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use crate::filesystem::{Filesystem, unmount};
 use crate::names::node_namespace;
 use crate::namespace;
 use crate::node::{CommandLimits, Output};
-use crate::probe::{self, Asks};
+use crate::probe::{self, Asks, EchoRequest};
 use crate::removal::remove_directory;
 use crate::rtnetlink::{Interface, Request, RouteSocket, StaticRoute};
 
@@ -181,7 +181,14 @@ impl NamespaceNode {
         limit: Duration,
         asks: Asks,
     ) -> Result<Duration> {
-        namespace::within(&self.namespace, || probe::echo(own, peer, limit, asks))
+        let namespace = self.namespace.clone();
+        let ask = EchoRequest {
+            namespace,
+            own,
+            peer,
+            asks,
+        };
+        probe::echo(ask, limit)
     }
 
     pub(super) fn is_alive(&self) -> bool {

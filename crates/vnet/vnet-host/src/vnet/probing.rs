@@ -127,6 +127,7 @@ impl Vnet {
             namespace: node.namespace()?.to_owned(),
             own: interface.address.address(),
             peer: interface.peer,
+            asks: Asks::Again,
         })
     }
 
