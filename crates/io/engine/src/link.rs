@@ -250,15 +250,14 @@ impl Links {
             return false;
         }
         // Only a sink that states its credit has room of its own: a device that many links share.
-        let (to, listed) = (link.to, link.listed_starved);
+        let (to, listed, share) = (link.to, link.listed_starved, link.share);
         if link.credit != Credit::Stated {
             return true;
         }
-        let room = self.room_for(id);
         let Some(side) = self.side_mut(to) else {
             return false;
         };
-        if room >= cost + ROOM_OVERHEAD {
+        if side.room_for(share) >= cost + ROOM_OVERHEAD {
             return true;
         }
         if !listed {

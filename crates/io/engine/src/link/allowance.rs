@@ -85,7 +85,9 @@ impl Links {
         let limits = link.bundles?;
         let mut room = link.limit.saturating_sub(link.sent);
         if link.credit == Credit::Stated {
-            room = room.min(self.room_for(id).saturating_sub(ROOM_OVERHEAD));
+            let side = self.sides.get(link.to.index as usize)?;
+            let free = side.room_for(link.share);
+            room = room.min(free.saturating_sub(ROOM_OVERHEAD));
         }
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         Some(BundleLimits {

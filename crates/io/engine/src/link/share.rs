@@ -1,12 +1,10 @@
-//! Which links send little, so that their packets need not wait for room behind those of others.
+//! Room of a device that is reserved for links that send little.
 //!
 //! Links that always have more to send use up the room of a device whenever it appears, and all of
 //! them send before a link that has just begun. A sink may therefore reserve a part of its room for
 //! links that have sent less than [`LITTLE_BYTES`] of the last [`PERIOD_BYTES`] or so.
 
-use super::Links;
-use crate::credit::Credit;
-use crate::ids::LinkId;
+use super::{Links, Side};
 
 /// What one link has sent of all that its sink took.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,19 +39,15 @@ impl Links {
             side.reserve = bytes;
         }
     }
+}
 
-    /// The room of the sink that this link may use, in bytes.
-    pub(super) fn room_for(&self, id: LinkId) -> u64 {
-        let Some(link) = self.link(id).filter(|link| link.credit == Credit::Stated) else {
-            return u64::MAX;
-        };
-        let Some(side) = self.sides.get(link.to.index as usize) else {
-            return 0;
-        };
-        if side.reserve == 0 || link.share.is_little(side.total) {
-            side.room
+impl Side {
+    /// The room that a link with this share may use, in bytes.
+    pub(super) fn room_for(&self, share: Share) -> u64 {
+        if self.reserve == 0 || share.is_little(self.total) {
+            self.room
         } else {
-            side.room.saturating_sub(side.reserve)
+            self.room.saturating_sub(self.reserve)
         }
     }
 }
