@@ -37,6 +37,41 @@ fn guest_with_an_iommu_is_woken_by_doorbells() {
     is_woken(&host, &guest, "0x1110");
 }
 
+/// Sends SDUs of several sizes from the host to the guest and back.
+pub(crate) fn applications_reach_each_other(host: &Host, guest: &Guest) {
+    guest.serves_echo(host, "echo.guest");
+    for (size, count) in [("0", 3), ("64", 50), ("1400", 50), ("64K", 10), ("1M", 3)] {
+        host.pings("echo.guest", size, count);
+    }
+    let _server = host.serves_echo("echo.host");
+    guest.until_reachable("echo.host");
+    guest.does("carina ping echo.host -c 20 -i 1ms -q -s 1400 -W 60s");
+    guest.does("carina ping echo.host -c 3 -i 1ms -q -s 1M -W 60s");
+}
+
+/// Kills the guest's node, then the host's: each time the names and flows of the link come back.
+pub(crate) fn nodes_are_killed(host: &mut Host, guest: &Guest) {
+    guest.serves_echo(host, "echo");
+    host.pings("echo", "64", 5);
+
+    // The guest's init restarts the node.
+    guest.does("kill -9 $(pidof carina | tr ' ' '\\n' | sort -n | head -n 1)");
+    host.until("the name is gone", SOON, || {
+        (!host.knows("echo")).then_some(())
+    });
+    host.until_link(guest, "up");
+    guest.does("until carina app list; do sleep 0.1; done");
+    guest.serves_echo(host, "echo.again");
+    host.pings("echo.again", "1400", 20);
+
+    host.kill_node();
+    host.start_node();
+    host.until_link(guest, "up");
+    host.until_reachable("echo.again");
+    host.pings("echo.again", "1400", 20);
+    assert!(!host.log().contains("panicked"), "{}", host.log());
+}
+
 /// Checks that the guest's node receives interrupts of the device with this PCI id.
 pub(crate) fn is_woken(host: &Host, guest: &Guest, pci_id: &str) {
     let server = guest.serves_echo(host, "echo");
