@@ -57,6 +57,7 @@ pub mod guest;
 pub mod hv;
 #[cfg(feature = "all")]
 mod in_namespace;
+mod installed;
 #[cfg(feature = "all")]
 pub mod instantiate;
 #[cfg(feature = "all")]

@@ -1,7 +1,6 @@
 //! Runs DPDK's program testpmd on one processor; it forwards frames between the devices of its
 //! command line.
 
-use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +14,7 @@ use carina_sys::end_with_parent;
 
 use crate::cpu_time;
 use crate::error::{Attempt, Error, Result};
+use crate::installed::is_installed;
 
 /// Configuration of a testpmd process.
 #[derive(Debug, Clone)]
@@ -57,8 +57,7 @@ pub(crate) struct Testpmd {
 impl Testpmd {
     /// Whether the program is installed.
     pub(crate) fn is_installed() -> bool {
-        let path = env::var_os("PATH").unwrap_or_default();
-        env::split_paths(&path).any(|directory| directory.join(PROGRAM).is_file())
+        is_installed(PROGRAM)
     }
 
     /// Starts the process, and waits until its devices are set up.

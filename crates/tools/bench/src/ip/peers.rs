@@ -4,8 +4,10 @@
 //!   client -- tun -- daemon == UDP over lan1, or lan2 if lan1 is down == daemon -- tun -- server
 //! ```
 
+use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +20,7 @@ use carina_sys::end_with_parent;
 use super::pair::LINKS;
 use crate::error::{Attempt, Error, Result};
 use crate::in_namespace::within;
+use crate::installed::is_installed;
 
 /// Name of Cloudflare's WireGuard in user space.
 pub(super) const BORINGTUN: &str = "boringtun";
@@ -51,17 +54,12 @@ pub(super) struct Tunnel {
 pub(super) fn installed() -> (Vec<&'static str>, Vec<String>) {
     let (mut found, mut notes) = (Vec::new(), Vec::new());
     for (system, programs) in NEEDED {
-        match programs.iter().find(|program| !is_in_path(program)) {
+        match programs.iter().find(|program| !is_installed(program)) {
             None => found.push(system),
             Some(program) => notes.push(format!("{system}: left out: no program {program} here")),
         }
     }
     (found, notes)
-}
-
-fn is_in_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 impl Tunnel {
@@ -219,8 +217,8 @@ impl Tunnel {
             ] {
                 std::fs::write(&file, text).attempt("writing a file of tinc")?;
             }
-            let mut allow = Command::new("chmod");
-            output(allow.arg("+x").arg(path.join("tinc-up")))?;
+            std::fs::set_permissions(path.join("tinc-up"), Permissions::from_mode(0o755))
+                .attempt("making a script of tinc executable")?;
             output(Command::new("tincd").arg("-c").arg(&path).arg("-K2048"))?;
         }
         let directory = self.directory.path();
