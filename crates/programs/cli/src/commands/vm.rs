@@ -463,13 +463,12 @@ fn args(
     if info.vmpi == VmpiKind::Xen {
         return xen::print_lines(shared, &name);
     }
-    let arguments = info.qemu_args;
-    let xml = carina_vm::libvirt_xml(&arguments);
+    let arguments = &info.qemu_args;
+    let xml = carina_vm::libvirt_xml(arguments);
     if info.vmpi == VmpiKind::Vsock {
         progress(format!(
-            "beside QEMU runs: carina vm serve-vsock {name}; the node in the VM gets: carina ipcp \
-             create {name} --type hv --side guest --dif {} --vsock 1110",
-            info.dif
+            "beside QEMU runs: carina vm serve-vsock {name}; the node in the VM gets: {}",
+            vsock::guest_command(&info)
         ));
     }
     if matches!(info.vmpi, VmpiKind::Virtqueue | VmpiKind::Vsock) {

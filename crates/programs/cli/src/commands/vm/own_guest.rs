@@ -6,6 +6,7 @@ use std::time::Duration;
 use carina_api::control::{VmInfo, VmpiKind};
 use carina_vm::{CloudSeed, Image, Machine, Running, SshKeys};
 
+use super::vsock::HOST_PORT;
 use super::{BOOT, RunArgs, ip_link};
 use crate::Shared;
 use crate::commands::ssh;
@@ -67,7 +68,7 @@ pub(super) fn guest_config(info: &VmInfo, has_ssh: bool) -> Result<String, Failu
     let mut text =
         format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n");
     if info.vmpi == VmpiKind::Vsock {
-        text.push_str("vsock = 1110\n");
+        text.push_str(&format!("vsock = {HOST_PORT}\n"));
     }
     if let Some(proxy) = &info.internet {
         let name = &proxy.name;

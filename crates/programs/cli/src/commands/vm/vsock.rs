@@ -89,9 +89,7 @@ pub(super) fn start_server(shared: &Shared, info: &VmInfo) -> Outcome {
 
 /// Prints the command for the node in a VM of Firecracker or Cloud Hypervisor.
 pub(super) fn print_guest_command(shared: &Shared, info: &VmInfo) -> Outcome {
-    let (name, dif) = (&info.name, &info.dif);
-    let command =
-        format!("carina ipcp create {name} --type hv --side guest --dif {dif} --vsock 1110");
+    let command = guest_command(info);
     if shared.json {
         print_json(&serde_json::json!({ "command": command }))
     } else {
@@ -99,11 +97,20 @@ pub(super) fn print_guest_command(shared: &Shared, info: &VmInfo) -> Outcome {
     }
 }
 
+/// The command by which the node in a VM attaches.
+pub(super) fn guest_command(info: &VmInfo) -> String {
+    let (name, dif) = (&info.name, &info.dif);
+    format!("carina ipcp create {name} --type hv --side guest --dif {dif} --vsock {HOST_PORT}")
+}
+
+/// The port of the host at which the node of a VM attaches.
+pub(super) const HOST_PORT: u32 = 1110;
+
 /// Default context id of a VM. Several VMs may have the same, because each has its own device.
 const CID: u64 = 3;
 
 /// The first number that is no context id of a VM. (vsock(7))
 const CID_END: u64 = u32::MAX as u64;
 
-/// Interval at which the command looks whether QEMU has gone.
+/// Interval at which the command checks whether QEMU has disconnected.
 const LOOK: Duration = Duration::from_millis(100);
