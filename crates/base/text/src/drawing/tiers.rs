@@ -84,7 +84,7 @@ fn by_names(names: &[&str], next: &Neighbours) -> Option<Vec<usize>> {
     Some(of.iter().map(|group| tier_of[group]).collect())
 }
 
-/// Whether names that begin like this are those of hosts.
+/// Whether `begin`, the beginning of a node's name, is a usual one for hosts.
 fn is_host(begin: &str) -> bool {
     let word = begin.trim_end_matches(['-', '_', '.']);
     HOSTS.contains(&word)

@@ -470,6 +470,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Time for the last bytes of a connection, and for the guest's RST.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Interval at which an idle device looks whether QEMU has gone, in nanoseconds.
+/// Interval at which an idle device checks whether QEMU has disconnected, in nanoseconds.
 const LOOK_NS: u64 = 500_000_000;
+/// The same while programs connect or connections close, which have deadlines.
 const SHORT_LOOK_NS: u64 = 50_000_000;

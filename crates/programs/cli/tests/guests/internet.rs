@@ -56,7 +56,7 @@ impl Internet {
         Some(Internet { server, directory })
     }
 
-    /// The process whose namespaces are those of the internet.
+    /// A process in the namespace that plays the internet.
     pub(crate) fn pid(&self) -> u32 {
         self.server.id()
     }

@@ -69,7 +69,7 @@ impl Pair {
         Pair::over(region, devices)
     }
 
-    /// Two data planes over a stream, as those of a VM and its host over vsock.
+    /// Two data planes over a stream: over vsock a VM and its host have such a stream.
     pub(crate) fn over_stream() -> Pair {
         let (host, guest) = UnixStream::pair().unwrap();
         let side = |side, socket: UnixStream| {

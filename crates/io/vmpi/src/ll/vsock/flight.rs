@@ -120,8 +120,8 @@ impl Flight {
     }
 }
 
-/// Range of the time that the last byte on the way may need to be read, in nanoseconds. Shorter
-/// times are those of a scheduler.
+/// Range of the time that the last byte on the way may need to be read, in nanoseconds. A scheduler
+/// alone delays a thread by as much as the lower end.
 const TARGET_NS_MIN: u64 = 100_000;
 const TARGET_NS_MAX: u64 = 1_000_000;
 
