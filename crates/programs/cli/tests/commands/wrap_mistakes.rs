@@ -3,8 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use super::node::{CARINA, Node, both_in_one};
+use super::node::{CARINA, Node, PATIENCE, both_in_one};
 use super::wrap::{has_python, serve};
 
 /// One wrong use: options and program, the exit code, and a part of the error.
@@ -217,6 +218,35 @@ attempt(to('127.0.0.9')); attempt(lambda: listen(82))
         "ENETUNREACH",
     ];
     assert_eq!(printed.lines().collect::<Vec<_>>(), wanted, "{errors}");
+}
+
+/// `kill -9` of the supervisor, which nothing can tell its program.
+#[test]
+fn program_ends_with_its_supervisor() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let program = "
+import os, time
+open('pid', 'w').write(str(os.getpid())); print('listening', flush=True); time.sleep(600)
+";
+    let file = node.directory.path().join("pid");
+    let program = program.replace("'pid'", &format!("{:?}", file.display().to_string()));
+    drop(serve(&node, &["--kind", "seccomp"], &program));
+    let process = std::fs::read_to_string(file).unwrap();
+    let start = Instant::now();
+    while is_running(&process) {
+        assert!(start.elapsed() < PATIENCE, "{process} runs on");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// Whether a process runs: one that has ended may wait for its parent to take its status.
+fn is_running(process: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = status.rsplit_once(") ").map(|(_, rest)| &rest[..1]);
+    !matches!(state, None | Some("Z" | "X"))
 }
 
 /// A program whose own filter forbids `AF_UNIX` sockets, which the library needs.

@@ -6,7 +6,7 @@ use std::thread;
 
 use carina_seccomp::filter::Filter;
 use carina_seccomp::{ForwardedSignal, Signals, StartError, spawn};
-use carina_sys::raise_nofile_limit;
+use carina_sys::{end_with_parent, raise_nofile_limit};
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
 };
@@ -19,15 +19,17 @@ use crate::supervisor::Supervisor;
 ///
 /// Signals that other processes send to this process are forwarded to the program; the terminal
 /// sends its signals to the program itself. When the program has ended and descendants still run, a
-/// signal that ends programs ends this process.
+/// signal that ends programs ends this process. When the calling thread ends, also by `kill -9` of
+/// this process, the kernel kills the program: nothing would carry out its calls any more.
 ///
 /// # Errors
 /// [`StartError`]
-pub fn run(command: Command, wrap: Wrap) -> Result<u8, StartError> {
+pub fn run(mut command: Command, wrap: Wrap) -> Result<u8, StartError> {
     let signals = Signals::new().map_err(StartError::Filter)?;
     // Processes whose parent has ended become children of this process, which may then look into
     // them where the system (Yama) lets a process look into its descendants only.
     set_child_subreaper(Some(getpid())).map_err(|error| StartError::Filter(error.into()))?;
+    end_with_parent(&mut command);
     let (child, listener) = spawn(command, Filter::of_socket_calls())?;
     let program = Pid::from_child(&child);
     // Only after the start of the program, which keeps the limit of its caller.
