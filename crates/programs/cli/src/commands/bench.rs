@@ -156,7 +156,8 @@ pub(crate) enum BenchCommand {
     /// measurement as a line of JSON
     #[command(hide = true)]
     Client {
-        /// Measurements to make, as one JSON object; carina bench paper writes it
+        /// JSON object that lists the measurements; `carina bench paper` makes this object when it
+        /// starts this command
         request: String,
     },
 }

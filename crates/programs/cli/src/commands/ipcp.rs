@@ -114,17 +114,18 @@ struct NetworkArgs {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Arp {
-    /// Ethertype 0x0806; the parts of a name are joined by `|`
+    /// ARP frames have Ethertype 0x0806, and names with parts joined by `|`
     Native,
-    /// Same as native, which is what rlite uses
+    /// ARP of rlite: the same format as native
     Rlite,
-    /// Ethertype 0x4305 as in IRATI; the four parts of a name are joined by `/`
+    /// ARP of IRATI: frames have Ethertype 0x4305, and names with four parts joined by `/`
     Irati,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Frames {
-    /// Carina's format: flows have numbers, and are requested by application name
+    /// Carina's format: a message requests each flow by application name; SDUs have the number of
+    /// their flow
     Native,
     /// SDUs without a header, as rlite and IRATI send them: one flow for each pair of addresses
     Rlite,

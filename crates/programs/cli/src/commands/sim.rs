@@ -61,15 +61,16 @@ pub(crate) struct RunArgs {
     seed: u64,
     #[command(flatten)]
     overrides: WantedArgs,
-    /// Keep only these members, by number: 0-3,7; cables must connect them [default: all members]
+    /// Keep only these members of the scenario, by number from 0, such as 0-3,7; cables must
+    /// connect them [default: all members]
     #[arg(long, value_name = "NUMBERS")]
     keep_members: Option<Numbers>,
-    /// Keep only these faults, by number from 0 in the scenario's list, such as 0-2,5, or none
-    /// [default: all faults]
+    /// Keep only these faults of the scenario, by number from 0, such as 0-2,5; the word none
+    /// removes all faults [default: all faults]
     #[arg(long, value_name = "NUMBERS")]
     keep_faults: Option<Numbers>,
     /// Keep only these calls (flows between applications), by number from 0 in order of time, such
-    /// as 0-2,5, or none [default: all calls]
+    /// as 0-2,5; the word none removes all calls [default: all calls]
     #[arg(long, value_name = "NUMBERS")]
     keep_calls: Option<Numbers>,
     /// Print every event of the run

@@ -46,7 +46,8 @@ struct Rates {
     kind: &'static str,
     id: u64,
     name: String,
-    /// Why a port of a graph carries no frames; `None` if it carries frames, and for other rows.
+    /// Why a graph's port carries no frames. `None` if the port carries frames, and for a row that
+    /// is not about a port.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<String>,
     sdus_in_per_s: f64,

@@ -64,7 +64,7 @@ pub(crate) enum VmCommand {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// List VMs: those that run, and those that only have a port in the node
+    /// List the node's VM ports, each with the QEMU process of its VM if the node has found one
     #[command(after_help = "Example:\n  carina vm list --json")]
     List,
     /// Stop a VM, and remove its port from the node
@@ -120,8 +120,8 @@ pub(crate) struct PortArgs {
     /// [default: 16 MiB]
     #[arg(long)]
     region_bytes: Option<u64>,
-    /// Device by which VM and host exchange messages [default: ivshmem; with --socket of `carina vm
-    /// args`, virtqueue]
+    /// Device through which the nodes of VM and host exchange messages [default: ivshmem; with
+    /// --socket of `carina vm args`, virtqueue]
     #[arg(long)]
     vmpi: Option<VmpiName>,
 }
@@ -135,18 +135,19 @@ pub(crate) struct ProcessArgs {
     socket: Option<PathBuf>,
 }
 
-/// Device by which a VM and its host exchange messages (VMPI).
+/// Device through which the node in a VM and the node of its host exchange messages (VMPI).
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum VmpiName {
-    /// Memory that both map: QEMU's ivshmem-doorbell
+    /// Memory that VM and host share, with wake-ups: QEMU's ivshmem-doorbell
     Ivshmem,
-    /// Memory that both map and poll: QEMU's ivshmem-plain, or --ivshmem of Cloud Hypervisor
+    /// Memory that VM and host share, and that both poll: QEMU's ivshmem-plain, or --ivshmem of
+    /// Cloud Hypervisor
     IvshmemPlain,
-    /// Virtqueues of QEMU's virtio-net-pci, which the VM's node drives
+    /// Virtqueues of QEMU's virtio-net-pci; the node in the VM is the driver of the device
     Virtqueue,
-    /// A stream of AF_VSOCK, for a VM without shared memory
+    /// A stream of AF_VSOCK between VM and host, without shared memory
     Vsock,
-    /// Memory that the node in a domain of Xen grants to Dom0
+    /// Memory that the node in a Xen domain shares with Dom0 by grants
     Xen,
 }
 
@@ -165,11 +166,11 @@ impl From<VmpiName> for VmpiKind {
 /// Options of `carina vm run`: what the VM consists of, and when the command returns.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// Name of the new VM, such as a
+    /// Name of the new VM, such as web
     name: LocalName,
     #[command(flatten)]
     port: PortArgs,
-    /// Program that runs the VM: qemu, or on Dom0 of Xen xl
+    /// Hypervisor that runs the VM: qemu, or xen on a Dom0
     #[arg(long, value_enum, default_value = "qemu")]
     hypervisor: xen::Hypervisor,
     /// Disk image to boot, such as debian.qcow2 [default: Carina's own small guest]

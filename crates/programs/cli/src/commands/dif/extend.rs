@@ -14,16 +14,17 @@ use crate::report::{print_json, print_line};
 /// Options of `carina dif extend`: the member, and the N-1 DIF to add.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExtendArgs {
-    /// Name of the DIF whose member is extended
+    /// Name of the DIF whose member on this system gets another N-1 DIF
     name: DifName,
-    /// N-1 DIF to add; this system must already be a member of it
+    /// N-1 DIF to add; this system must already be a member of that DIF
     #[arg(long, value_name = "DIF")]
     over: DifName,
     /// Name of the member to enroll with over the new N-1 DIF, such as net.host2 [default: the
     /// --via of `carina dif join`, else any member]
     #[arg(long, value_name = "IPCP")]
     via: Option<AppName>,
-    /// Name of the member (its IPCP) to extend [default: the only one that this system has]
+    /// Name of the IPCP that is the member, as `carina ipcp list` shows it [default: the only
+    /// member of the DIF on this system]
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
 }

@@ -13,13 +13,13 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 /// Options of `carina dif retract`: the member, and the N-1 DIF to remove.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RetractArgs {
-    /// Name of the DIF whose member gives up an N-1 DIF
+    /// Name of the DIF whose member on this system stops using an N-1 DIF
     name: DifName,
-    /// N-1 DIF to remove from the member
+    /// N-1 DIF that the member stops using
     #[arg(long, value_name = "DIF")]
     over: DifName,
-    /// Name of the member (its IPCP) that gives up the N-1 DIF [default: the only one that this
-    /// system has]
+    /// Name of the IPCP that is the member, as `carina ipcp list` shows it [default: the only
+    /// member of the DIF on this system]
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
 }

@@ -64,8 +64,10 @@ pub(crate) struct RunArgs {
     /// With two or more workers, one additional thread runs the ports.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=WORKERS_MAX))]
     workers: Option<u16>,
-    /// Numbers of the processors to run on, from 0: with several workers, first that of the ports,
-    /// then one per worker [default: any]
+    /// Processors to run on, by number from 0 [default: any]
+    ///
+    /// With one worker: its processor. With several workers: the first number is the processor of
+    /// the thread that runs the ports, each further number that of one worker.
     #[arg(long, value_name = "CPU,CPU", value_delimiter = ',')]
     cpu: Vec<usize>,
     /// Number of frames that the buffer pool of each thread holds

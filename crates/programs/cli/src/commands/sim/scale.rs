@@ -17,10 +17,12 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina sim scale`: how many systems to simulate, and how they are divided.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScaleArgs {
-    /// Number of systems to simulate, the same for one DIF and for stacked DIFs
+    /// Number of systems; the command simulates them in one DIF, then the same number in stacked
+    /// DIFs
     #[arg(long, default_value_t = 1_000)]
     systems: usize,
-    /// Number of regions into which the systems are divided
+    /// Number of regions of the network, among which the systems are divided; with stacked DIFs,
+    /// each region is a DIF of its own
     #[arg(long, default_value_t = 32)]
     regions: usize,
     /// Number of systems in each region that talk to other regions, its border system included

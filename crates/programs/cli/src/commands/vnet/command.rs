@@ -72,9 +72,9 @@ pub(crate) enum VnetCommand {
         command reads records on disk: the agent need not run."
     )]
     Where {
-        /// Name of the node to find [default: all nodes]
+        /// Name of a virtual network's node: show only this node [default: all nodes]
         node: Option<String>,
-        /// Name of the network whose nodes to find [default: all networks]
+        /// Name of a virtual network: show only its nodes [default: all networks]
         #[arg(long)]
         vnet: Option<String>,
     },
@@ -266,9 +266,10 @@ pub(crate) enum VnetCommand {
     /// Make a token with which an end user joins a network at an access point
     ///
     /// The token contains the addresses and the key of the access point. Any holder of the token
-    /// can join, from one system: the access point refuses a second one. The document names access
-    /// points and their users. A provider sets the address at which users reach the access point
-    /// (`carina vnet agent --users-at`).
+    /// can join. The token belongs to the first system that joins with it: the access point refuses
+    /// every other system that shows this token, also later. The network's document names the
+    /// access points and their users. A provider sets the address at which users reach the access
+    /// point (`carina vnet agent --users-at`).
     #[command(
         after_help = "Examples:\n  carina vnet token demo home --user alice --for 12h\n  \
         carina vnet token demo home --user alice --at 203.0.113.7 | ssh laptop carina vnet join -\n\

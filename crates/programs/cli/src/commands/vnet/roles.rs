@@ -53,8 +53,10 @@ pub(crate) struct PipArgs {
     /// TOML file that lists the PIP's hosts, links and borders (docs/reference/vnet-roles.md)
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
-    /// Serve a read-only web page with the hosts and their nodes, at this loopback address, such as
-    /// 127.0.0.1:8098 [default: no page]
+    /// Serve a read-only web page at this loopback address, such as 127.0.0.1:8098 [default: no
+    /// page]
+    ///
+    /// The page shows the PIP's hosts, and the virtual networks' nodes that run on each of them.
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
 }
@@ -81,8 +83,9 @@ pub(crate) struct VnoArgs {
     /// VNP that makes the networks: its name and addresses, such as net=127.0.0.1:7100
     #[arg(long, value_name = "NAME=ADDRESS,...")]
     vnp: Party,
-    /// Serve a web page with the operator's networks, at this loopback address, such as
-    /// 127.0.0.1:8099 [default: no page]
+    /// Serve a web page at this loopback address, such as 127.0.0.1:8099 [default: no page]
+    ///
+    /// The page shows the networks of this VNO.
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
 }
