@@ -1,5 +1,7 @@
 //! Tests networks with bridges as nodes.
 
+use carina_vnet::trace::{Act, TraceQuery};
+
 use crate::network::TestNetwork;
 use crate::waiting::is_root;
 
@@ -21,6 +23,26 @@ fn hosts_on_joined_bridges_are_on_one_segment() {
     assert!(learned.contains(own), "{learned}");
     let route = network.run("h1", "ip route get 10.0.0.22");
     assert!(route.contains("via 10.64.0.4"), "{route}");
+
+    // A trace crosses both bridges, to a host of the segment and to one behind the router.
+    for (to, path) in [
+        ("h3", "h1:eth0 s1:eth0 s2:eth1 h3:eth0 s2:eth0 s1:eth1"),
+        (
+            "outside",
+            "h1:eth0 s1:eth0 s2:eth2 r:eth1 outside:eth0 r:eth0 s2:eth0 s1:eth1",
+        ),
+    ] {
+        let query = TraceQuery {
+            from: "h1".into(),
+            to: to.into(),
+            echoes: 2,
+        };
+        let trace = network.agent().trace("switched", &query).unwrap();
+        let expected = trace.places.iter().filter(|place| place.is_expected);
+        let sent = expected.filter(|place| place.act == Act::Sends);
+        let ends: Vec<&str> = sent.map(|place| place.end.as_str()).collect();
+        assert_eq!(ends.join(" "), path, "{trace:?}");
+    }
 
     // A host more; the others keep their addresses.
     let more = format!(

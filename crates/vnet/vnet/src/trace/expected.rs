@@ -1,9 +1,14 @@
 //! Computes the path that the routes of a network lead.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 
 use super::{Act, Direction, Spot};
-use crate::host_part::{EndPart, Far, HostPart};
+use crate::document::Kind;
+use crate::host_part::{EndPart, Far, HostPart, InterfacePart, NodePart};
+
+/// A link and the side at which the path enters the link.
+type Hop = (u32, usize);
 
 /// The path of echo requests and replies between two nodes, as the routes of the network lead them.
 #[derive(Debug)]
@@ -64,7 +69,7 @@ pub fn expected_at(part: &HostPart, from: &str, address: Ipv4Addr) -> Result<Rou
     })?;
     let mut spots = Vec::new();
     passes(&mut spots, Direction::There, &request_hops);
-    let reply_hops: Vec<(u32, usize)> = request_hops
+    let reply_hops: Vec<Hop> = request_hops
         .iter()
         .rev()
         .map(|(link, side)| (*link, 1 - side))
@@ -73,8 +78,8 @@ pub fn expected_at(part: &HostPart, from: &str, address: Ipv4Addr) -> Result<Rou
     Ok(Route { address, spots })
 }
 
-/// Adds the two ports of each hop. A hop is a link and the side at which it is entered.
-fn passes(spots: &mut Vec<(Direction, Spot)>, direction: Direction, hops: &[(u32, usize)]) {
+/// Adds the two ports of each hop.
+fn passes(spots: &mut Vec<(Direction, Spot)>, direction: Direction, hops: &[Hop]) {
     for (link, side) in hops {
         let spot = |side, act| Spot {
             link: *link,
@@ -86,7 +91,8 @@ fn passes(spots: &mut Vec<(Direction, Spot)>, direction: Direction, hops: &[(u32
     }
 }
 
-fn hops(part: &HostPart, from: &str, to: Ipv4Addr) -> Option<Vec<(u32, usize)>> {
+/// The path to an address; `None` if the routes do not lead there.
+fn hops(part: &HostPart, from: &str, to: Ipv4Addr) -> Option<Vec<Hop>> {
     let mut hops = Vec::new();
     let mut here = part.node(from)?;
     while here.interfaces.iter().all(|it| it.address.address() != to) {
@@ -94,20 +100,66 @@ fn hops(part: &HostPart, from: &str, to: Ipv4Addr) -> Option<Vec<(u32, usize)>> 
             // The routes form a loop.
             return None;
         }
-        let next = here.next_hop(to);
-        let interface = here.interfaces.iter().find(|it| it.peer == next)?;
-        let link = part.links.iter().find(|it| it.number == interface.link)?;
-        let is_near = link.near.node == here.name && link.near.interface == interface.name;
-        hops.push((link.number, usize::from(!is_near)));
-        let far: &EndPart = match &link.far {
-            Far::Here(far) if is_near => far,
-            Far::Here(_) => &link.near,
-            // The path continues at another host, a user or a card.
-            Far::Host(_) | Far::Users(_) | Far::Nic(_) => return Some(hops),
+        let (more, next) = hops_to_neighbour(part, here, here.next_hop(to))?;
+        hops.extend(more);
+        let Some(next) = next else {
+            return Some(hops);
         };
-        here = part.node(&far.node)?;
+        here = next;
     }
     Some(hops)
+}
+
+/// The fewest hops from a node to the neighbour with address `next`, over bridges if there are any
+/// between, and that neighbour. No neighbour is returned if the path leaves this host: to another
+/// host, to users or to a card.
+fn hops_to_neighbour<'a>(
+    part: &'a HostPart,
+    from: &'a NodePart,
+    next: Ipv4Addr,
+) -> Option<(Vec<Hop>, Option<&'a NodePart>)> {
+    let mut leaving = None;
+    let mut reached: BTreeSet<&str> = BTreeSet::from([from.name.as_str()]);
+    let mut queue = VecDeque::from([(Vec::new(), from)]);
+    while let Some((hops, here)) = queue.pop_front() {
+        let interfaces = here.interfaces.iter();
+        for interface in interfaces.filter(|it| it.peer == next || it.address.has(next)) {
+            let Some((hop, far)) = hop_at(part, here, interface) else {
+                continue;
+            };
+            let mut hops = hops.clone();
+            hops.push(hop);
+            let Some(far) = far else {
+                leaving.get_or_insert(hops);
+                continue;
+            };
+            if far.interfaces.iter().any(|it| it.address.address() == next) {
+                return Some((hops, Some(far)));
+            }
+            if far.kind == Kind::Bridge && reached.insert(&far.name) {
+                queue.push_back((hops, far));
+            }
+        }
+    }
+    leaving.map(|hops| (hops, None))
+}
+
+/// The link of an interface and the side at which the node is; and the node at the other end,
+/// `None` if the other end is at another host, at users or at a card.
+fn hop_at<'a>(
+    part: &'a HostPart,
+    here: &NodePart,
+    interface: &InterfacePart,
+) -> Option<(Hop, Option<&'a NodePart>)> {
+    let link = part.links.iter().find(|it| it.number == interface.link)?;
+    let is_near = link.near.node == here.name && link.near.interface == interface.name;
+    let hop = (link.number, usize::from(!is_near));
+    let far: &EndPart = match &link.far {
+        Far::Here(far) if is_near => far,
+        Far::Here(_) => &link.near,
+        Far::Host(_) | Far::Users(_) | Far::Nic(_) => return Some((hop, None)),
+    };
+    Some((hop, Some(part.node(&far.node)?)))
 }
 
 fn address_at(part: &HostPart, link: u32, side: usize) -> Option<Ipv4Addr> {
@@ -119,7 +171,9 @@ fn address_at(part: &HostPart, link: u32, side: usize) -> Option<Ipv4Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host_part::FarHost;
     use crate::trace::test_part::part;
+    use crate::trace::{addresses_of, end_of};
 
     #[test]
     fn path_leads_over_the_nodes_between_and_back() {
@@ -129,13 +183,8 @@ mod tests {
         let by_address = expected_at(&part, "a", route.address).unwrap();
         assert_eq!(by_address.spots, route.spots);
         assert!(expected_at(&part, "a", Ipv4Addr::new(192, 0, 2, 1)).is_err());
-        let words: Vec<String> = route
-            .spots
-            .iter()
-            .map(|(direction, it)| format!("{direction:?} {:?} {}.{}", it.act, it.link, it.side))
-            .collect();
         assert_eq!(
-            words,
+            words(&route),
             [
                 "There Sends 0.0",
                 "There Receives 0.1",
@@ -147,6 +196,53 @@ mod tests {
                 "Back Receives 0.0",
             ]
         );
+    }
+
+    fn words(route: &Route) -> Vec<String> {
+        let spots = route.spots.iter();
+        let word = |(direction, it): &(Direction, Spot)| {
+            format!("{direction:?} {:?} {}.{}", it.act, it.link, it.side)
+        };
+        spots.map(word).collect()
+    }
+
+    #[test]
+    fn path_crosses_the_bridges_of_a_segment() {
+        let part = part(&["a s1 gre", "s1 s2 gre", "s2 b gre", "b c gre"]);
+        let ends = |from: &str, to: &str| {
+            let route = expected(&part, from, to).unwrap();
+            let spots = route.spots.iter();
+            let sent = spots.filter(|(_, spot)| spot.act == Act::Sends);
+            let ends = sent.map(|(_, spot)| end_of(&part, *spot).unwrap());
+            ends.collect::<Vec<String>>().join(" ")
+        };
+        let there_and_back = "a:eth0 s1:eth1 s2:eth1 b:eth0 s2:eth0 s1:eth0";
+        assert_eq!(ends("a", "b"), there_and_back);
+        // Over a router that is a neighbour on the segment, and from and to bridges.
+        assert_eq!(
+            ends("a", "c"),
+            "a:eth0 s1:eth1 s2:eth1 b:eth1 c:eth0 b:eth0 s2:eth0 s1:eth0"
+        );
+        assert_eq!(ends("a", "s2"), "a:eth0 s1:eth1 s2:eth0 s1:eth0");
+        assert_eq!(ends("s1", "b"), "s1:eth1 s2:eth1 b:eth0 s2:eth0");
+        // An address of the segment that no node has.
+        let absent = Ipv4Addr::new(10, 64, 0, 9);
+        assert!(expected_at(&part, "a", absent).is_err());
+    }
+
+    #[test]
+    fn path_over_a_bridge_may_leave_the_host() {
+        let mut part = part(&["a s1 gre", "s1 b gre"]);
+        let address = addresses_of(&part, "b")[0];
+        part.nodes.retain(|node| node.name != "b");
+        part.links[1].far = Far::Host(FarHost {
+            host: "h2".to_owned(),
+            local: Ipv4Addr::new(192, 0, 2, 1),
+            remote: Ipv4Addr::new(192, 0, 2, 2),
+        });
+        let route = expected_at(&part, "a", address).unwrap();
+        let there = ["There Sends 0.0", "There Receives 0.1", "There Sends 1.0"];
+        assert_eq!(words(&route)[..3], there);
     }
 
     #[test]
