@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_frame_engine::{Graph, LinkCounts, LinkName};
-use carina_vnet::document::Carrier;
+use carina_vnet::document::{Carrier, Kind};
 use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart};
 
 use self::arriving::{Awaited, arrived, ports_of_arrivals};
@@ -360,11 +360,17 @@ fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<Hos
     let mut current = part.clone();
     current.nodes.retain(|node| nodes.contains(&node.name));
     let ports = namespace::interfaces(&ports_namespace(part.vnet))?;
+    // The kernel removes the ports of a namespace some time after the namespace: they do not count.
+    let ended = part.nodes.iter().filter(|node| node.kind != Kind::Vm);
+    let ended: Vec<&str> = ended
+        .map(|node| node.name.as_str())
+        .filter(|name| !nodes.iter().any(|it| it == name))
+        .collect();
     current.links.retain(|link| {
         let mut sides = link.ends().enumerate();
-        sides.all(|(side, _)| {
+        sides.all(|(side, end)| {
             let mut either = both_ports((link.number, side)).into_iter();
-            either.any(|port| ports.contains(&port))
+            !ended.contains(&end.node.as_str()) && either.any(|port| ports.contains(&port))
         })
     });
     Ok(current)
