@@ -104,8 +104,9 @@ impl Drop for XenGrantedPages {
     }
 }
 
-/// Pages of other domains that this process may map: `/dev/xen/gntdev`. One value holds one group
-/// of grants, which is mapped by one [`crate::Mapping`] of the whole file from offset 0.
+/// Pages that other domains have granted to this one: an open file of `/dev/xen/gntdev`. The file
+/// contains the pages of [`XenForeignPages::take_up`], in that order. One [`crate::Mapping`] of the
+/// file, from offset 0 and over all pages, maps them.
 #[derive(Debug)]
 pub struct XenForeignPages {
     file: File,
@@ -114,8 +115,9 @@ pub struct XenForeignPages {
 }
 
 impl XenForeignPages {
-    /// Takes up grants to be mapped in this order. A grant may occur twice, so that its page is
-    /// mapped at two places. The kernel asks Xen for them only when they are mapped.
+    /// Opens the device for the pages of `grants`, to be mapped in this order. If a grant occurs
+    /// twice, its page is mapped at two places. The kernel asks Xen for the pages only when the
+    /// file is mapped.
     ///
     /// # Errors
     /// The device is missing (module `xen_gntdev`), or the kernel refuses.

@@ -13,8 +13,9 @@ use carina_sys::NetworkNamespace;
 use crate::error::{Attempt, Error, Result};
 use crate::process::Process;
 
-/// Permission to create network namespaces. Root has it. Another user gets it in a user namespace,
-/// which a process holds open ([`hold_namespaces`](crate::hold_namespaces)).
+/// Permission to create network namespaces. Root always has this permission. Another user has it
+/// only in a user namespace of its own, which exists while one helper process lives:
+/// [`hold_namespaces`](crate::hold_namespaces) starts that process.
 #[derive(Debug, Clone, Default)]
 pub struct NamespaceAccess {
     holder: Option<i32>,

@@ -79,31 +79,38 @@ pub struct Machine {
 #[derive(Debug)]
 struct Connection {
     state: State,
-    /// Whether the guest stopped to receive.
+    /// Whether the guest has announced that it receives no more bytes.
     is_deaf: bool,
-    /// Whether the guest stopped to send.
+    /// Whether the guest has announced that it sends no more bytes.
     is_mute: bool,
-    /// Flags of the SHUTDOWN that this end has sent.
+    /// Flags of the SHUTDOWN that the host has sent.
     shut: u32,
-    /// The guest's buffer, and the counts of its credit. Counts are modulo 2^32.
+    /// Size of the guest's receive buffer, in bytes. All counts of bytes are modulo 2^32.
     room: u32,
+    /// Bytes that the guest reports as read from its receive buffer.
     guest_forwarded: u32,
+    /// Bytes that the host has sent.
     sent: u32,
+    /// Whether the host has sent a CREDIT_REQUEST, and no packet of the guest has arrived since.
     has_asked_credit: bool,
-    /// The counts of this end's credit.
+    /// Bytes that the host has received.
     received: u32,
+    /// Bytes that the host's program has read.
     forwarded: u32,
+    /// The value of `forwarded` in the last packet to the guest.
     shown_forwarded: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The guest waits for an answer.
+    /// The guest has sent a REQUEST for this connection, and the host has not accepted or refused
+    /// it yet.
     Asked,
-    /// This end waits for the guest's answer.
+    /// The host has sent a REQUEST for this connection, and waits for the guest's RESPONSE.
     Waiting,
+    /// Both directions can carry data.
     Open,
-    /// This end has closed both directions and waits for the guest's RST.
+    /// The host has closed both directions and waits for the guest's RST.
     Closing,
 }
 

@@ -26,7 +26,8 @@ pub(crate) struct State {
     pub(crate) guard: Arc<Guard>,
     /// Libraries that the script may use.
     allow: Vec<Library>,
-    /// Makes the globals of a script.
+    /// A function of the prelude: each call returns a new table with the global variables for one
+    /// script.
     globals: Function,
     /// Counters that scripts have created, at their index in the block.
     counters: RefCell<Vec<Counter>>,
@@ -313,7 +314,7 @@ impl Shared {
     }
 }
 
-/// Loads the prelude, and returns the function that makes a script's globals.
+/// Loads the prelude, and returns its function that makes a table of global variables for a script.
 fn globals(lua: &Lua, shared: &Rc<Shared>, allow: &[Library]) -> mlua::Result<Function> {
     let chunk = |text: &'static str| lua.load(text).set_name(format!("={OWN_CHUNKS}"));
     let all = lua.globals();

@@ -73,7 +73,7 @@ pub enum NextHopAddress<T> {
 pub struct External {
     /// Length of the longest IPv4 packet that is sent, in bytes; at least [`External::MTU_MIN`].
     pub mtu: u16,
-    /// Filters, ICMP and reassembly of this side.
+    /// Filters, ICMP and reassembly for packets from and to the IPv4 Internet.
     pub side: Side,
 }
 
@@ -87,11 +87,12 @@ pub struct Internal {
     /// Whether the AFTR forwards packets between softwires directly, in place of sending them to
     /// the Internet (hairpinning).
     pub has_hairpinning: bool,
-    /// Filters, ICMP and reassembly of this side.
+    /// Filters, ICMP and reassembly for packets from and to the IPv6 access network.
     pub side: Side,
 }
 
-/// Settings that each side of an AFTR has: filters, ICMP and reassembly.
+/// Filters, ICMP and reassembly for one side of an AFTR: the side of the IPv4 Internet, or the side
+/// of the IPv6 access network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
     /// Filter for frames that arrive, in the syntax of pcap-filter(7); others are dropped. `None`

@@ -57,14 +57,15 @@ pub enum Wrap {
     NewRun,
 }
 
-/// The sequence number of the first PDU of a run.
+/// How a sender chooses the sequence number of the first PDU of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstNumber {
-    /// A random number in the first quarter of the number space.
+    /// A random number above 0, in the first quarter of the number space.
     Random,
     /// The number 0.
     Zero,
-    /// The successor of a random number other than 0, anywhere in the number space.
+    /// One more than a random number. The random number is not 0, and can be any other number of
+    /// the number space; 0 follows its last number.
     AfterRandom,
 }
 

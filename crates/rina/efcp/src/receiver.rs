@@ -94,10 +94,12 @@ pub(crate) struct Receiver<P> {
     /// become negative.
     base: u64,
 
-    /// Whether there has been a run.
+    /// Whether a run of the sender has started at any time since the connection began. Never
+    /// becomes false again.
     has_run: bool,
     /// Whether a run started with the data run flag and no control PDU was sent since.
     is_new_run: bool,
+    /// Whether a run is in progress: it has started, and has not expired.
     is_running: bool,
     /// Whether the first sequence number of the run is known, because its PDU with the DRF arrived.
     is_start_known: bool,

@@ -2,24 +2,26 @@
 
 use crate::base64;
 
-/// A line that the host has sent.
+/// A line that the host has sent. `id` is a name that the host chose: in `PING` and `ABLE` for this
+/// request, in the other lines for one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     /// `PING id`: answer with `PONG id`.
     Ping(String),
-    /// `TEXT id ESCAPED`: append to the text of a command.
+    /// `TEXT id ESCAPED`: append these bytes, decoded from their escapes, to the shell text of
+    /// command `id`. Several such lines can make up one text.
     Text(String, Vec<u8>),
-    /// `RUN id`: run the command.
+    /// `RUN id`: run the text of command `id`, and send its whole output when it ends.
     Run(String),
     /// `ABLE id`: asks what the agent supports. The agent answers `ABLE id stream`; agents of
     /// earlier versions do not answer.
     Able(String),
-    /// `STREAM id BYTES`: run the command and send its output while it runs, at first so many
-    /// bytes.
+    /// `STREAM id BYTES`: run the text of command `id`, and send its output while it runs: at most
+    /// `BYTES` bytes, until a `MORE` allows further ones.
     Stream(String, u64),
-    /// `MORE id BYTES`: send so many further bytes of the command's output.
+    /// `MORE id BYTES`: send `BYTES` further bytes of the output of command `id`.
     More(String, u64),
-    /// `KILL id`: end the command.
+    /// `KILL id`: end command `id`.
     Kill(String),
 }
 

@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a packet was dropped.
+/// Why a member of a DIF of `carina ip` dropped a packet, or an SDU that a peer sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// The kernel sent bytes that are no packet, or with an unknown kind of segmentation.
+    /// The kernel sent bytes that are not an IP packet, or a packet with an unknown kind of
+    /// segmentation.
     Malformed,
     /// The destination is a multicast group or the broadcast address.
     ToMany,
-    /// The kernel sent a packet whose source is in no prefix of this member.
+    /// The kernel sent a packet whose source address is outside of all IP prefixes that this member
+    /// has registered.
     SourceNotOwn,
-    /// No member has registered a prefix with the destination.
+    /// No member has registered an IP prefix that contains the destination address.
     NoMember,
     /// The node refused a flow to the destination a moment ago.
     FlowRefused,
@@ -31,13 +33,15 @@ pub enum Reason {
     Uncuttable,
     /// The packet is longer than what its flow carries.
     TooLong,
-    /// A peer sent an SDU that is no packet.
+    /// A peer sent an SDU that is not an IP packet.
     BadSdu,
-    /// A peer sent a packet whose source is outside of the prefix that the peer has registered.
+    /// A peer sent a packet whose source address is outside of the IP prefix that the peer has
+    /// registered.
     SourceNotPeers,
-    /// A peer sent a packet whose destination is in no prefix of this member.
+    /// A peer sent a packet whose destination address is outside of all IP prefixes that this
+    /// member has registered.
     DestinationNotOwn,
-    /// The kernel refused the packet, for example because its header does not suit it.
+    /// The kernel refused the packet, for example because of an invalid header.
     KernelRefused,
     /// The interface is down.
     InterfaceDown,

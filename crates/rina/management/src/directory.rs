@@ -45,9 +45,10 @@ const CACHE_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 enum HomeFull {
-    /// The home stores as many registrations as it may.
+    /// The home already stores `names_max` registrations, the most that the policy allows.
+    /// `member` is the home.
     Directory { member: String, names_max: usize },
-    /// As many members as allowed have registered the name.
+    /// [`HOLDERS_MAX`] members, the most that are allowed, have already registered this name.
     Name(String),
 }
 

@@ -124,7 +124,8 @@ pub enum ConfigError {
     Parse {
         /// Path of the file; `None` for a text that is not from a file.
         path: Option<PathBuf>,
-        /// The line, the key and its value, and what would be right.
+        /// The error message: the number of the line, the wrong key or value, and what would be
+        /// right.
         text: String,
     },
     /// Two tables contradict each other, or a value is not possible.
@@ -134,7 +135,7 @@ pub enum ConfigError {
         path: Option<PathBuf>,
         /// The line, counted from 1; `None` for a part that is in no file.
         line: Option<usize>,
-        /// What is wrong and what would be right.
+        /// The error message: what is wrong and what would be right.
         what: String,
     },
 }

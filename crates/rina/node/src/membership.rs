@@ -26,7 +26,8 @@ pub(crate) struct Membership {
     pub deferred: Option<DeferredStart>,
     pub phase: Phase,
     pub wanted_n1: Vec<WantedN1>,
-    /// N-1 DIFs that do not carry the DIF's longest PDU, each with the reason.
+    /// N-1 DIFs that the member does not use, because their longest SDU is shorter than the DIF's
+    /// longest PDU. Each has a text for the user, with both lengths.
     pub unusable: BTreeMap<DifName, String>,
     pub n1_flows: BTreeMap<u32, N1Flow>,
     /// The number to try first for the next N-1 flow.

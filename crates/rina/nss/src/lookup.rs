@@ -12,7 +12,8 @@ use carina_wrap::zones::{Registered, Zone};
 /// The node and the name table in which this process looks names up.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    /// The run directory of the node; `None` if this process must not trust its environment.
+    /// The run directory of the node, from the environment variables. `None` in a set-user-ID
+    /// program: another user may have set the variables, so the look-up finds nothing.
     run: Option<RunDir>,
 }
 

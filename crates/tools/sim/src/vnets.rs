@@ -88,11 +88,11 @@ pub struct Outcome {
     pub wanted: u64,
     /// Networks that were ready some time after the last fault.
     pub ready: u64,
-    /// Networks that were refused with a reason.
+    /// Networks that were refused. Each refusal states a reason: one without is a [`Violation`].
     pub refused: u64,
-    /// Networks that their operators had removed.
+    /// Networks that their operators had removed before the end of the run.
     pub withdrawn: u64,
-    /// Networks whose leases had ended.
+    /// Networks whose leases had expired before the end of the run.
     pub expired: u64,
     /// Networks of operators whose VNP was lost.
     pub lost: u64,

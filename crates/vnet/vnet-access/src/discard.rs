@@ -45,22 +45,24 @@ discards! {
     Requests = "drop_requests",
     /// A user's packet with a source address other than the user's.
     Source = "drop_source",
-    /// A packet from or to a user whose token gives no right to it.
+    /// A packet that the rights in its user's token do not allow; the user is its sender or its
+    /// receiver.
     Right = "drop_right",
-    /// A user's packet that the queue for the user's rate dropped.
+    /// A packet from a user, dropped by the queue that limits what this user sends.
     RateUp = "drop_rate_up",
-    /// A packet to a user that the queue for the user's rate dropped.
+    /// A packet to a user, dropped by the queue that limits what this user receives.
     RateDown = "drop_rate_down",
     /// A packet that is not IPv4, or damaged.
     NotIpv4 = "drop_not_ipv4",
     /// A packet longer than the MTU.
     Length = "drop_length",
-    /// A packet to an address of which no user has joined, or one that waited when its user left.
+    /// A packet to the address of a user who has not joined, or a packet that was still in a user's
+    /// queue when this user left.
     NoUser = "drop_no_user",
-    /// A multicast or broadcast packet, or one to the access point's own address that it does not
-    /// answer.
+    /// A multicast or broadcast packet, or a packet to the access point's own address to which the
+    /// access point has no answer.
     Group = "drop_group",
-    /// A packet to a user whose system was never heard.
+    /// A packet to a user who has joined, but whose system has not sent any datagram yet.
     Silent = "drop_silent",
     /// The socket or the link had no room.
     NoRoom = "drop_no_room",

@@ -43,7 +43,7 @@ use crate::serving::watching::Watching;
 /// Receives the lines of roles' logs.
 pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Roles that run in this process. Dropping it ends them.
+/// The PIPs, VNPs and VNOs that run in this process. Dropping this value ends them all.
 #[derive(Debug)]
 pub struct Roles {
     served: Vec<(Identity, String)>,
@@ -53,7 +53,7 @@ pub struct Roles {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why roles cannot be started.
+/// Why the PIPs, VNPs and VNOs of a configuration cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoleError {
@@ -91,7 +91,7 @@ pub enum RoleError {
     Inventory {
         /// The PIP with the inconsistent inventory.
         party: Identity,
-        /// What is wrong with it.
+        /// What is wrong with the inventory.
         source: InventoryError,
     },
     /// A name is not well-formed.
@@ -143,8 +143,8 @@ struct Begun {
 }
 
 impl Roles {
-    /// Starts all roles of a configuration, each on threads of its own, and returns when they
-    /// listen.
+    /// Starts all roles of a configuration, each on threads of its own, and returns when all of
+    /// them listen.
     ///
     /// # Errors
     /// A role cannot be started; then none of them runs.

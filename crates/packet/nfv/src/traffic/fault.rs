@@ -104,9 +104,9 @@ pub enum Fault {
     /// Two ports have the same name, or names whose app prefixes are equal.
     #[error("port {name}: the port on line {other} already has this name")]
     TwoNames {
-        /// The name of the later port.
+        /// Name of the later of the two ports with this name.
         name: String,
-        /// The line of the earlier port.
+        /// Line of the file, from 1, that defines the earlier of the two ports with this name.
         other: usize,
     },
     /// Two ports have the same MAC address in one VLAN.

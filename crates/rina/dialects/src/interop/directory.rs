@@ -26,16 +26,19 @@ pub(crate) struct Limits {
 /// Result of merging an entry from another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeOutcome {
-    /// The entry is in force now: send it to the other neighbours.
+    /// The directory now has this entry. The caller sends it to the other neighbours.
     New,
-    /// The entry was already known.
+    /// The directory already had this entry.
     Same,
-    /// A later version, or the end of a later version, is known.
+    /// The directory has a later version of the entry, or the end of a later version, and ignores
+    /// this one.
     Old,
-    /// The entry claims an application that this member does not hold, or has an outdated version
-    /// of an own entry. Send the own entry, or its end, to all neighbours.
+    /// The entry says falsely that an application is registered at this member, or is an outdated
+    /// version of an entry of this member. The caller sends this member's entry, or the end of the
+    /// entry, to all neighbours.
     Corrected,
-    /// The table is full.
+    /// The directory has its largest number of entries ([`Limits::entries`]), and ignores this
+    /// entry.
     Full,
 }
 

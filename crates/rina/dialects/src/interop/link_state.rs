@@ -62,17 +62,18 @@ pub(crate) struct Limits {
 /// Result of merging a version from another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeOutcome {
-    /// The version is in force now: send it to the other neighbours.
+    /// The database now has this version. The caller sends it to the other neighbours.
     New,
-    /// The version was already known.
+    /// The database already had this version.
     Same,
-    /// A later version is known.
+    /// The database has a later version, and ignores this one.
     Old,
-    /// The version is about a link of this member, and is wrong or outdated. A version with a
-    /// higher sequence number was made; send it to all neighbours. It is down if there is no such
-    /// link.
+    /// The version is about a link of this member, and is wrong or outdated. The database now has
+    /// a version with a higher sequence number, which is down if the link does not exist. The
+    /// caller sends that version to all neighbours.
     Corrected,
-    /// The table is full.
+    /// The database has its largest number of entries ([`Limits::entries`]), and ignores this
+    /// version.
     Full,
 }
 

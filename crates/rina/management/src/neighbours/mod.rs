@@ -76,25 +76,29 @@ pub(super) struct N1 {
     pub(super) initiator: Option<Initiator>,
     pub(super) responder: Option<Responder>,
     pub(super) up: Option<Up>,
-    /// When this side makes its next attempt; `None` for never.
+    /// When this IPCP next tries to connect to the IPCP at the other end of the flow, to join the
+    /// DIF or to become its neighbour. `None`: no attempt is scheduled.
     retry_at: Option<Instant>,
+    /// The pause before the next scheduled attempt; doubled after each failure.
     retry_after: Duration,
-    /// The failure has been reported to the owner, and no attempt since has succeeded.
+    /// The failure of an attempt has been reported to the owner, and no attempt since has
+    /// succeeded.
     pub(super) failure_reported: bool,
-    /// The other end has refused for a lasting reason.
+    /// The other end has refused an attempt for a lasting reason.
     is_refused: bool,
     /// The other end has shown by a message that it is a member.
     peer_is_member: bool,
-    /// When this side started its last attempt.
+    /// When this IPCP started its last attempt to connect.
     last_attempt_at: Instant,
-    /// The attempt is deferred until the attempt over another N-1 flow ends.
+    /// The next attempt waits until the attempt over another N-1 flow ends.
     is_deferred: bool,
-    /// Number of consecutive attempts without any answer.
+    /// Number of consecutive attempts to which the other end has not answered at all.
     unanswered_attempts: u32,
-    /// When the neighbour was lost or released the channel; `None` as soon as it connects again.
+    /// When the neighbour was lost or released the channel; `None` as soon as the neighbour
+    /// connects again.
     lost_at: Option<Instant>,
-    /// This side gives the N-1 flow up: it has released the neighbour and returns the flow after a
-    /// grace period.
+    /// This IPCP stops using the N-1 flow: it has released the neighbour, and returns the flow
+    /// after a grace period.
     detaching: Option<Detaching>,
 }
 

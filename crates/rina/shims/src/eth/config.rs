@@ -32,13 +32,15 @@ pub struct EthConfig {
 pub struct PortConfig {
     /// Configuration of the port's app, which must have the ports `input` and `output`.
     pub app: Arc<dyn AnyConfig>,
-    /// Name by which messages call the medium.
+    /// Name of the port in logs and errors: the kind of its app and what it uses, such as
+    /// `af_xdp eth1`.
     pub label: String,
     /// MAC address of this station; `None` for the address of the interface.
     pub mac: Option<Mac>,
     /// MAC address of this station if there is no interface.
     pub mac_default: Mac,
-    /// Path of the file with the counters of the port, which other processes read.
+    /// Path of the file in which this process counts the frames of the port. Other processes, such
+    /// as `carina top`, read the file.
     pub counters: PathBuf,
 }
 

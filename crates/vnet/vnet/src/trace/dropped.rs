@@ -8,15 +8,17 @@ use serde::{Deserialize, Serialize};
 pub struct Dropped {
     /// Frames that exceeded the rate of the link.
     pub rate: u64,
-    /// Frames that the link's impairment dropped.
+    /// Frames that the link's impairment (`carina vnet impair`) dropped as loss.
     pub impairment: u64,
-    /// Frames that did not fit into the queue of an impairment.
+    /// Frames for which the queue of the link's impairment was full. This queue holds frames until
+    /// the delay and the rate of the impairment let them pass.
     pub line: u64,
-    /// Frames for which a link between apps of the engine had no room.
+    /// Frames that an app of the engine could not pass on, because the queue to the next app was
+    /// full.
     pub room: u64,
-    /// Frames that came while the link had no flow to the other host.
+    /// Frames that arrived while the link had no flow that carries it to the other host.
     pub no_flow: u64,
-    /// Frames for which that flow had no room.
+    /// Frames for which the queue of the flow that carries the link to the other host was full.
     pub flow: u64,
 }
 
