@@ -202,31 +202,34 @@ pub fn list() -> &'static [PolicyInfo] {
 const INITIAL: ParamInfo = ParamInfo {
     name: "initial-ms",
     default: "1000",
-    help: "Timeout before the first sample in ms, 1 to 3600000.",
+    help: "Timeout in ms before the first sample, 1 to 3600000.",
 };
 
 const FLOOR: ParamInfo = ParamInfo {
     name: "floor-ms",
     default: "10",
-    help: "Smallest timeout in ms (A is added to it), 1 to 3600000.",
+    help: "Smallest timeout in ms, 1 to 3600000; the sender adds A, the longest time for which \
+        the receiver delays an acknowledgement.",
 };
 
 const LIST: &[PolicyInfo] = &[
     PolicyInfo {
         name: "smoothed",
-        help: "Smoothed mean of the samples; the timeout adds their deviation (RFC 6298).",
+        help: "The estimate is the smoothed mean of the samples; the timeout adds their deviation \
+            (RFC 6298).",
         params: &[INITIAL, FLOOR],
     },
     PolicyInfo {
         name: "minimum",
-        help: "Smallest recent sample; the timeout is that of `smoothed`.",
+        help: "The estimate is the smallest recent sample; the timeout is computed as in \
+            `smoothed`.",
         params: &[
             INITIAL,
             FLOOR,
             ParamInfo {
                 name: "window-ms",
                 default: "10000",
-                help: "How long a sample counts in ms, 1 to 3600000.",
+                help: "Time in ms for which a sample counts as recent, 1 to 3600000.",
             },
         ],
     },

@@ -70,7 +70,8 @@ fn routing(catalogue: &mut Catalogue) {
 
 fn addresses(catalogue: &mut Catalogue) {
     let place = component::ADDRESS_ASSIGNMENT;
-    let help = "Each member assigns addresses from the block that belongs to its own address.";
+    let help = "Each member has a block of `size` addresses, from `size` times its own address \
+        on, and assigns these addresses to the IPCPs that it admits.";
     let size = param("size", "16", "Addresses in a block, 2 to 65536.");
     catalogue.register::<BoxedAssignment>(live(place, "blocks", help, vec![size]), |params| {
         Ok(Box::new(Blocks {
@@ -123,7 +124,8 @@ fn selection(catalogue: &mut Catalogue) {
     catalogue.register::<BoxedSelection>(live(place, "first-fit", help, vec![]), |_| {
         Ok(Box::new(FirstFit))
     });
-    let help = "Takes the cube that exceeds the specification least.";
+    let help = "Of the cubes that meet the specification, takes the one with the fewest further \
+        guarantees.";
     catalogue.register::<BoxedSelection>(live(place, "best-fit", help, vec![]), |_| {
         Ok(Box::new(BestFit))
     });
@@ -173,12 +175,14 @@ fn enrollment(catalogue: &mut Catalogue) {
             param(
                 "step-ms",
                 "10000",
-                "Time limit of a step in ms, 100 to 600000.",
+                "Time limit in ms of each step of an enrollment (a request and its answer), 100 \
+                 to 600000.",
             ),
             param(
                 "retry-max-ms",
                 "30000",
-                "Longest pause between attempts in ms, 100 to 3600000.",
+                "Longest pause in ms between two attempts to join the DIF or, with \
+                 `reconnecting`, to reach a lost neighbour, 100 to 3600000.",
             ),
         ];
         catalogue.register(live(place, name, help, params), move |params| {

@@ -23,28 +23,35 @@ pub(crate) const PARAMETERS: &[(&str, &str, &str)] = &[
     (
         "delay_ms",
         "10",
-        "wait for further changes before computing; changes of own links do not wait",
+        "time in ms to wait for further changes before computing routes; changes of own links do \
+         not wait",
     ),
-    ("hold_ms", "100", "shortest time between two computations"),
+    (
+        "hold_ms",
+        "100",
+        "shortest time in ms between two computations of routes",
+    ),
     (
         "max_age_s",
         "900",
-        "age at which an object is deleted, 1 to 86400",
+        "age in seconds at which a member deletes an object (a member's report about one of its \
+         links) from its link-state database, 1 to 86400",
     ),
     (
         "refresh_s",
         "300",
-        "age at which a member refreshes its own objects; at most half of max_age_s",
+        "age in seconds at which a member sends its own objects again; at most half of max_age_s",
     ),
     (
         "sync_s",
         "60",
-        "interval at which neighbours compare digests; 0: only when a link comes up",
+        "interval in seconds at which neighbours compare digests of their link-state databases; \
+         0: only when a link comes up",
     ),
     (
         "max_objects",
         "65536",
-        "most objects in the database, 16 or more",
+        "most objects in the link-state database, 16 or more",
     ),
     ("batch", "32", "most objects in one message, 1 to 1000"),
 ];

@@ -134,7 +134,7 @@ const INITIAL: ParamInfo = ParamInfo {
 const LIST: &[PolicyInfo] = &[
     PolicyInfo {
         name: "cubic",
-        help: "CUBIC (RFC 9438): the window grows by the time since the last loss.",
+        help: "CUBIC (RFC 9438): the window is a cubic function of the time since the last loss.",
         params: &[
             INITIAL,
             ParamInfo {
@@ -163,13 +163,15 @@ const LIST: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "dctcp",
-        help: "DCTCP (RFC 8257): the window shrinks by the share of marked PDUs; for cubes with ECN.",
+        help: "DCTCP (RFC 8257): the larger the share of marked PDUs, the more the window \
+            shrinks; for cubes with ECN.",
         params: &[
             INITIAL,
             ParamInfo {
                 name: "gain-shift",
                 default: "4",
-                help: "Weight of the latest round trip in the average share of marks: 1/2^shift, 0 to 10.",
+                help: "N from 0 to 10: the latest round trip has weight 1/2^N in the average \
+                    share of marked PDUs.",
             },
         ],
     },

@@ -91,12 +91,14 @@ const LIST: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "none",
-        help: "Each SDU is one UDF without a header; longer SDUs are refused.",
+        help: "Each SDU is one UDF without a header; an SDU that does not fit into one PDU is \
+            refused.",
         params: &[],
     },
     PolicyInfo {
         name: "flag-byte",
-        help: "A byte marks the first and the last fragment, as in IRATI.",
+        help: "Each UDF begins with a byte of flags, which mark the first and the last fragment \
+            of an SDU, as in IRATI.",
         params: &[],
     },
 ];

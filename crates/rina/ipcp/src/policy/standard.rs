@@ -130,22 +130,26 @@ fn queueing(catalogue: &mut Catalogue) {
             param(
                 "least",
                 "32",
-                "Average length in PDUs at which marking or dropping starts, 1 to 1000000.",
+                "Average queue length in PDUs from which on some arriving PDUs are marked or \
+                 dropped, 1 to 1000000.",
             ),
             param(
                 "most",
                 "256",
-                "Average length in PDUs at which every PDU is marked or dropped, 2 to 1000000.",
+                "Average queue length in PDUs from which on every arriving PDU is marked or \
+                 dropped, 2 to 1000000.",
             ),
             param(
                 "share",
                 "1000",
-                "Share of PDUs marked or dropped just below `most`, in 1/10000.",
+                "Share of arriving PDUs that are marked or dropped when the average is just below \
+                 `most`, in 1/10000.",
             ),
             param(
                 "shift",
                 "6",
-                "Weight of each PDU in the average: 1/2^shift, 0 to 16.",
+                "N from 0 to 16: the queue length at each arriving PDU has weight 1/2^N in the \
+                 average.",
             ),
         ],
         |params| {
