@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carina_api::ipc::{self, FlowNotice};
 use carina_api::{AppName, DifName, FlowSpec, PortId};
@@ -117,17 +117,40 @@ impl Link {
         ))
     }
 
-    /// The error that describes how the flow ended.
+    /// The error that describes how the flow ended. Call it once the flow has ended.
+    ///
+    /// A ring may be marked as failed before the node has sent its notice, which has the reason. The
+    /// first call then waits for the notice, for [`NOTICE_WAIT`] at most.
     pub(crate) fn failure(&self) -> Error {
-        match self.end.get() {
-            Some(End::Closed) => Error::Closed,
-            Some(End::Failed(reason)) => Error::FlowFailed {
+        if !self.check_end() {
+            self.wait_for_notice();
+        }
+        let without_notice = || End::Failed("the remote end failed".to_owned());
+        match self.end.get_or_init(without_notice) {
+            End::Closed => Error::Closed,
+            End::Failed(reason) => Error::FlowFailed {
                 reason: reason.clone(),
             },
-            Some(End::NodeGone) => Error::NodeGone,
-            None => Error::FlowFailed {
-                reason: "the remote end failed".to_owned(),
-            },
+            End::NodeGone => Error::NodeGone,
+        }
+    }
+
+    /// Sleeps until the node's notice has arrived, or for [`NOTICE_WAIT`].
+    fn wait_for_notice(&self) {
+        let until = Instant::now() + NOTICE_WAIT;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut fds, Some(&timespec(left))) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) if self.check_end() => return,
+                // A spurious wake-up.
+                Ok(_) => {}
+                Err(_) => return,
+            }
         }
     }
 
@@ -175,6 +198,11 @@ fn end_of(message: &[u8]) -> End {
         Err(error) => End::Failed(format!("cannot parse a notice of the node: {error}")),
     }
 }
+
+/// How long the first call that finds a failed ring waits for the node's notice. The notice passes
+/// two threads of the node, which share busy processors with other programs. Tests wait longer, as
+/// their own notices may be late.
+const NOTICE_WAIT: Duration = Duration::from_millis(if cfg!(test) { 2000 } else { 100 });
 
 pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec {

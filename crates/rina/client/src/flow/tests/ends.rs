@@ -107,6 +107,45 @@ fn caller_that_never_waits_learns_of_death() {
 }
 
 #[test]
+fn mark_before_the_notice_hides_no_reason() {
+    for call in [fill, |flow: &mut Flow| flow.recv(&mut [0; 10]).map(drop)] {
+        let Pair { a, mut b, node } = pair(CAPACITY, u64::MAX);
+        std::mem::forget(a);
+        node.channel.fail(Side::A);
+        let error = ended_by(
+            move || call(&mut b).unwrap_err(),
+            || {
+                node.tell(
+                    Side::B,
+                    &FlowNotice::Closed {
+                        reason: "killed".to_owned(),
+                        graceful: false,
+                    },
+                );
+            },
+        );
+        assert!(
+            matches!(&error, Error::FlowFailed { reason } if reason == "killed"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn flow_without_a_notice_fails_all_the_same() {
+    let Pair { a, mut b, node } = pair(CAPACITY, u64::MAX);
+    std::mem::forget(a);
+    node.channel.fail(Side::A);
+    for _ in 0..2 {
+        let error = b.recv(&mut [0; 10]).unwrap_err();
+        assert!(
+            matches!(&error, Error::FlowFailed { reason } if reason == "the remote end failed"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn flow_dropped_by_a_panic_has_failed() {
     let Pair { a, mut b, node } = pair(CAPACITY, u64::MAX);
     let panicked = thread::spawn(move || {
