@@ -21,6 +21,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::DownReason;
+use super::processor_wait::ProcessorWait;
 use super::station::{Board, Half, VERSION};
 
 /// Time between two heartbeats in nanoseconds.
@@ -29,6 +30,13 @@ pub const HEARTBEAT_NS: u64 = 50_000_000;
 /// Time without a change of the peer's heartbeat after which the peer counts as dead, in
 /// nanoseconds. Only time in which this side was looking counts.
 pub const SILENCE_NS_MAX: u64 = 600_000_000;
+
+/// Like [`SILENCE_NS_MAX`], where the end of the peer's process is reported at once, and for a VM
+/// that waits for a processor of the host, in nanoseconds.
+pub(super) const SILENCE_PATIENT_NS_MAX: u64 = 5_000_000_000;
+
+/// After this silence, the side begins to measure how long the VM waits for a processor.
+const SUSPECT_NS: u64 = 2 * HEARTBEAT_NS;
 
 /// Largest part of the gap between two looks that counts as silence of the peer. During a longer
 /// gap this side did not run, and a peer on the same processors probably did not either.
@@ -60,6 +68,8 @@ pub(super) struct Attach {
     silent_ns: u64,
     /// The silence of the peer that ends the link.
     silence_ns_max: u64,
+    /// How long the peer's VM waits for a processor, since shortly after its heartbeat stopped.
+    vm_wait: Option<ProcessorWait>,
     hold_ns: u64,
 }
 
@@ -98,6 +108,7 @@ impl Attach {
             heard_ns: 0,
             silent_ns: 0,
             silence_ns_max: SILENCE_NS_MAX,
+            vm_wait: None,
             hold_ns: HOLD_NS_MIN,
         }
     }
@@ -106,6 +117,17 @@ impl Attach {
     /// set.
     pub(super) fn set_silence_max(&mut self, silence_ns_max: u64) {
         self.silence_ns_max = silence_ns_max;
+    }
+
+    /// Whether the peer has just become silent, so that the process of its VM is needed.
+    pub(super) fn wants_vm(&self) -> bool {
+        self.is_up() && self.silent_ns >= SUSPECT_NS && self.vm_wait.is_none()
+    }
+
+    /// Sets the process of the peer's VM. Time in which it waits for a processor is no silence of
+    /// the peer, up to [`SILENCE_PATIENT_NS_MAX`].
+    pub(super) fn set_vm(&mut self, pid: i32) {
+        self.vm_wait = ProcessorWait::begin(pid);
     }
 
     /// Reads the peer's half of the station and advances the handshake. `zero` zeroes the ring
@@ -271,14 +293,25 @@ impl Attach {
             self.peer_heartbeat = heartbeat;
             self.heard_ns = now_ns;
             self.silent_ns = 0;
+            self.vm_wait = None;
             return Step::Stay;
         }
         self.silent_ns += gap_ns;
-        if self.silent_ns < self.silence_ns_max {
+        if self.silent_ns < self.silence_ns_max || self.is_vm_waiting() {
             return Step::Stay;
         }
         let silent_ms = now_ns.saturating_sub(self.heard_ns) / 1_000_000;
         self.part(DownReason::PeerSilent { silent_ms }, station)
+    }
+
+    /// Whether the peer's VM has waited for a processor for so long that its silence does not show
+    /// that its node is dead.
+    fn is_vm_waiting(&self) -> bool {
+        let Some(wait) = &self.vm_wait else {
+            return false;
+        };
+        self.silent_ns < SILENCE_PATIENT_NS_MAX
+            && self.silent_ns.saturating_sub(wait.longest_ns()) < self.silence_ns_max
     }
 
     fn start_epoch(&mut self, station: &dyn Board) {
@@ -288,6 +321,7 @@ impl Attach {
         // With a new epoch, this side must acknowledge the peer's epoch again.
         self.peer_epoch = 0;
         self.silent_ns = 0;
+        self.vm_wait = None;
         station.show(&self.mine);
     }
 
@@ -323,5 +357,61 @@ fn random_epoch() -> u32 {
         if epoch != 0 {
             return epoch;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that has shown its half once, and never again.
+    struct Stopped(Half);
+
+    impl Board for Stopped {
+        fn show(&self, _half: &Half) {}
+
+        fn read_peer(&self) -> Half {
+            self.0
+        }
+
+        fn version(&self) -> Option<u32> {
+            Some(VERSION)
+        }
+    }
+
+    /// Looks every 50 ms until the link is down. The VM waits for a processor for `waits_percent`
+    /// of the time. Returns the milliseconds after which the link was down.
+    fn silence_ms(name: &str, waits_percent: u64) -> u64 {
+        let own = std::process::id();
+        let file = std::env::temp_dir().join(format!("carina-schedstat-{own}-{name}"));
+        let wait = |ns: u64| std::fs::write(&file, format!("5 {ns} 1\n")).unwrap();
+        let mut attach = Attach::new();
+        let peer = Stopped(Half {
+            epoch: 7,
+            seen: attach.mine.epoch,
+            ..Half::default()
+        });
+        let mut now_ns = 1_000_000_000;
+        while attach.step(now_ns, &peer, || {}) != Step::Up {}
+        let start_ns = now_ns;
+        loop {
+            now_ns += HEARTBEAT_NS;
+            wait((now_ns - start_ns) * waits_percent / 100);
+            if attach.wants_vm() {
+                attach.vm_wait = ProcessorWait::of(std::iter::once(file.clone()));
+            }
+            if attach.step(now_ns, &peer, || {}) == Step::Down {
+                std::fs::remove_file(&file).unwrap();
+                return (now_ns - start_ns) / 1_000_000;
+            }
+        }
+    }
+
+    #[test]
+    fn time_in_which_a_vm_waits_for_a_processor_is_no_silence() {
+        assert_eq!(silence_ms("never", 0), 600);
+        let half_ms = silence_ms("half", 50);
+        assert!((1000..1300).contains(&half_ms), "{half_ms}");
+        assert_eq!(silence_ms("always", 100), 5000);
     }
 }

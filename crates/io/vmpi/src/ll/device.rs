@@ -47,6 +47,11 @@ pub(super) trait Doorbells: Send {
 
     /// Whether the peer's system is running.
     fn is_attached(&self) -> bool;
+
+    /// The process id of the peer's VM, if this side is its host and the process is known.
+    fn vm(&self) -> Option<i32> {
+        None
+    }
 }
 
 /// One side of a region.
@@ -224,6 +229,11 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
         if self.side == Side::Host && !self.attach.is_up() {
             // Repeated at each look, because a guest may have overwritten the head.
             self.station.write_head(&self.layout);
+        }
+        if self.attach.wants_vm()
+            && let Some(pid) = self.doorbells.vm()
+        {
+            self.attach.set_vm(pid);
         }
         let (maps, rings) = (&self.maps, &mut self.rings);
         let zero = || {

@@ -16,6 +16,7 @@ pub mod ivshmem;
 mod layout;
 pub mod memfd;
 mod polling;
+mod processor_wait;
 mod qemu;
 mod station;
 #[cfg(test)]
@@ -150,7 +151,8 @@ pub enum DownReason {
     PeerLeft,
     /// The peer's node has restarted.
     PeerRestarted,
-    /// The heartbeat of the peer has not changed in time: its node or its system does not run.
+    /// The heartbeat of the peer has not changed in time: its node or its system does not run. For a
+    /// VM, time in which it waited for a processor of the host does not count, up to 5 s.
     PeerSilent {
         /// Milliseconds since the last change of its heartbeat, by this side's clock. It exceeds
         /// [`SILENCE_NS_MAX`] if this side itself did not run all the time.

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use carina_sys::{Epoll, Interest, Ready};
 
@@ -14,6 +16,8 @@ pub(super) struct Watch {
     epoll: Epoll,
     process: Option<Process>,
     pidfd: Option<OwnedFd>,
+    /// The process id, for another thread; 0 if no process is watched.
+    shown: Arc<AtomicI32>,
 }
 
 impl Watch {
@@ -23,6 +27,7 @@ impl Watch {
             epoll: Epoll::new()?,
             process: None,
             pidfd: None,
+            shown: Arc::default(),
         })
     }
 
@@ -34,6 +39,7 @@ impl Watch {
             return false;
         }
         self.process = Some(process);
+        self.shown.store(process.pid, Ordering::Relaxed);
         self.pidfd = pidfd.filter(|pidfd| self.epoll.add(pidfd, 0, Interest::Read).is_ok());
         true
     }
@@ -41,6 +47,11 @@ impl Watch {
     /// The process id; `None` if no process is watched.
     pub(super) fn pid(&self) -> Option<i32> {
         self.process.map(|process| process.pid)
+    }
+
+    /// The process id as another thread may read it; 0 while no process is watched.
+    pub(super) fn shown(&self) -> Arc<AtomicI32> {
+        Arc::clone(&self.shown)
     }
 
     /// Handles an event. Returns true if the process has ended.
@@ -69,6 +80,7 @@ impl Watch {
             let _ = self.epoll.del(&pidfd);
         }
         self.process = None;
+        self.shown.store(0, Ordering::Relaxed);
     }
 }
 

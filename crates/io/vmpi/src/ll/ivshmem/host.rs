@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use carina_sys::{Epoll, EventFd, Interest, Memory, Ready, peer_credentials};
 
@@ -307,6 +307,7 @@ impl HostPort {
 
     /// Watches the process by its pidfd, so that its end is noticed even if no socket reports it.
     fn watch(&mut self, qemu: Process) {
+        self.shared.qemu.store(qemu.pid, Ordering::Relaxed);
         self.shared.is_attached.store(true, Ordering::Relaxed);
         if let Some(old) = self.pidfd.take() {
             let _ = self.epoll.del(&old);
@@ -372,6 +373,8 @@ struct Shared {
     host_id: AtomicU32,
     vector: AtomicU32,
     is_attached: AtomicBool,
+    /// Process id of the QEMU that was attached last; 0 before the first.
+    qemu: AtomicI32,
     host_takes_doorbell: AtomicBool,
     guest_takes_doorbell: AtomicBool,
 }
@@ -384,6 +387,7 @@ impl Shared {
             host_id: AtomicU32::new(0),
             vector: AtomicU32::new(0),
             is_attached: AtomicBool::new(false),
+            qemu: AtomicI32::new(0),
             host_takes_doorbell: AtomicBool::new(false),
             guest_takes_doorbell: AtomicBool::new(false),
         })
@@ -446,6 +450,10 @@ impl Doorbells for HostBells {
 
     fn is_attached(&self) -> bool {
         self.shared.is_attached.load(Ordering::Relaxed)
+    }
+
+    fn vm(&self) -> Option<i32> {
+        Some(self.shared.qemu.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
     }
 }
 

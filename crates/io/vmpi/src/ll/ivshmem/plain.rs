@@ -9,6 +9,8 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use carina_sys::{EventFd, Memory};
 
@@ -81,7 +83,9 @@ impl PlainPort {
             Side::Host,
             fd,
             self.layout,
-            NoDoorbells,
+            NoDoorbells {
+                vm: self.vm.shown(),
+            },
         )?))
     }
 
@@ -161,7 +165,11 @@ fn find_process(region: &Path) -> Option<Process> {
 }
 
 /// A device without doorbells: neither side can wake the other.
-pub(super) struct NoDoorbells;
+#[derive(Debug, Default)]
+pub(super) struct NoDoorbells {
+    /// The process id of the VM; 0 if it is not known.
+    vm: Arc<AtomicI32>,
+}
 
 impl Doorbells for NoDoorbells {
     fn ring(&self, _peer_doorbell: u32) {}
@@ -185,5 +193,9 @@ impl Doorbells for NoDoorbells {
     /// The heartbeat alone decides whether the peer is alive: a VM of another user is not seen.
     fn is_attached(&self) -> bool {
         true
+    }
+
+    fn vm(&self) -> Option<i32> {
+        Some(self.vm.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
     }
 }

@@ -222,6 +222,11 @@ impl<Q: Queues> VmpiImpl for QueueDevice<Q> {
             QueueState::Stopped => self.board.forget_peer(),
             QueueState::Running => self.receive(),
         }
+        if self.attach.wants_vm()
+            && let Some(pid) = self.queues.vm()
+        {
+            self.attach.set_vm(pid);
+        }
         let (tx, rx) = (&mut self.tx, &mut self.rx);
         let discard = || {
             tx.discard();

@@ -262,4 +262,8 @@ impl Queues for DeviceHalf {
     fn kicks(&self) -> u64 {
         self.kicks
     }
+
+    fn vm(&self) -> Option<i32> {
+        self.port.peer_pid()
+    }
 }

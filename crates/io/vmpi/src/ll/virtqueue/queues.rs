@@ -52,6 +52,12 @@ pub(super) trait Queues: Send {
 
     /// Number of times that this half has notified the other half.
     fn kicks(&self) -> u64;
+
+    /// The process id of the VM at the other end, if this half is its host's and the process is
+    /// known.
+    fn vm(&self) -> Option<i32> {
+        None
+    }
 }
 
 /// Function that receives the header of each block, and returns whether the block's records are

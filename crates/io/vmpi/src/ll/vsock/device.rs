@@ -9,8 +9,9 @@ use super::connection::{Connection, INPUT_BYTES};
 use super::connector::Connector;
 use super::frame::FRAME_HEADER_BYTES;
 use crate::hl::Side;
+use crate::ll::attach::SILENCE_PATIENT_NS_MAX;
 use crate::ll::virtqueue::pipe::Pipe;
-use crate::ll::{DownReason, HEARTBEAT_NS, LinkState, SILENCE_NS_MAX, Stats, VmpiImpl};
+use crate::ll::{DownReason, HEARTBEAT_NS, LinkState, Stats, VmpiImpl};
 
 /// One side of a link over a stream.
 pub(super) struct StreamDevice {
@@ -172,7 +173,8 @@ impl StreamDevice {
             connection.silent_ns += gap_ns;
         }
         let limit_ns = match connection.window {
-            Some(_) => SILENCE_NS_MAX,
+            // The stream ends with the peer's process: only a system that hangs is silent.
+            Some(_) => SILENCE_PATIENT_NS_MAX,
             None => PREFACE_NS_MAX,
         };
         if connection.silent_ns >= limit_ns && self.ended.is_none() {

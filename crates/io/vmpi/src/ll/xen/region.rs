@@ -25,13 +25,9 @@ use carina_sys::{
 use super::RegionError;
 use super::address::Address;
 use crate::hl::Side;
+use crate::ll::attach::SILENCE_PATIENT_NS_MAX;
 use crate::ll::device::{Device, Doorbells, Parts};
 use crate::ll::layout::{Layout, STATION_BYTES};
-
-/// Silence of the peer that ends the link, in nanoseconds. The kernel tells the end of a process at
-/// once; only one that hangs is silent. Domains share processors, and one may wait long for its
-/// turn.
-const SILENCE_NS_MAX: u64 = 5_000_000_000;
 
 /// Size of the layout of every region over grants: its rings have a quarter each. The kernel module
 /// `xen_gntalloc` allows 1024 pages by default; this region takes 259.
@@ -104,7 +100,7 @@ pub(super) fn grant(
     // The kernel keeps the grants as long as they are mapped.
     drop(granted);
     let mut device = Device::from_parts(Side::Guest, parts, channel);
-    device.set_silence_max(SILENCE_NS_MAX);
+    device.set_silence_max(SILENCE_PATIENT_NS_MAX);
     Ok(GrantedRegion { device, address })
 }
 
@@ -163,7 +159,7 @@ pub(super) fn map(
         layout,
     };
     let mut device = Device::from_parts(Side::Host, parts, channel);
-    device.set_silence_max(SILENCE_NS_MAX);
+    device.set_silence_max(SILENCE_PATIENT_NS_MAX);
     Ok(device)
 }
 

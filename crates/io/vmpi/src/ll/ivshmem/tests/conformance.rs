@@ -154,7 +154,7 @@ mod plain {
                     let open = || PlainPort::open(&self.directory.0, "vm", REGION).unwrap();
                     self.port.get_or_insert_with(open).device().unwrap()
                 }
-                Side::Guest => guest(self.region(), NoDoorbells),
+                Side::Guest => guest(self.region(), NoDoorbells::default()),
             }
         }
 
