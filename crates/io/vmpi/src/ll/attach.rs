@@ -127,7 +127,7 @@ impl Attach {
     /// Sets the process of the peer's VM. Time in which it waits for a processor is no silence of
     /// the peer, up to [`SILENCE_PATIENT_NS_MAX`].
     pub(super) fn set_vm(&mut self, pid: i32) {
-        self.vm_wait = ProcessorWait::begin(pid);
+        self.vm_wait = Some(ProcessorWait::begin(pid, self.looked_ns));
     }
 
     /// Reads the peer's half of the station and advances the handshake. `zero` zeroes the ring
@@ -297,7 +297,10 @@ impl Attach {
             return Step::Stay;
         }
         self.silent_ns += gap_ns;
-        if self.silent_ns < self.silence_ns_max || self.is_vm_waiting() {
+        if let Some(wait) = &mut self.vm_wait {
+            wait.look(now_ns);
+        }
+        if self.silent_ns < self.silence_ns_max || self.is_vm_waiting(now_ns) {
             return Step::Stay;
         }
         let silent_ms = now_ns.saturating_sub(self.heard_ns) / 1_000_000;
@@ -306,12 +309,12 @@ impl Attach {
 
     /// Whether the peer's VM has waited for a processor for so long that its silence does not show
     /// that its node is dead.
-    fn is_vm_waiting(&self) -> bool {
+    fn is_vm_waiting(&self, now_ns: u64) -> bool {
         let Some(wait) = &self.vm_wait else {
             return false;
         };
         self.silent_ns < SILENCE_PATIENT_NS_MAX
-            && self.silent_ns.saturating_sub(wait.longest_ns()) < self.silence_ns_max
+            && self.silent_ns.saturating_sub(wait.longest_ns(now_ns)) < self.silence_ns_max
     }
 
     fn start_epoch(&mut self, station: &dyn Board) {
@@ -383,8 +386,11 @@ mod tests {
     /// of the time. Returns the milliseconds after which the link was down.
     fn silence_ms(name: &str, waits_percent: u64) -> u64 {
         let own = std::process::id();
-        let file = std::env::temp_dir().join(format!("carina-schedstat-{own}-{name}"));
-        let wait = |ns: u64| std::fs::write(&file, format!("5 {ns} 1\n")).unwrap();
+        let thread = std::env::temp_dir().join(format!("carina-wait-{own}-{name}"));
+        std::fs::create_dir(&thread).unwrap();
+        let wait = |ns: u64| {
+            std::fs::write(thread.join("schedstat"), format!("5 {ns} 1\n")).unwrap();
+        };
         let mut attach = Attach::new();
         let peer = Stopped(Half {
             epoch: 7,
@@ -398,10 +404,11 @@ mod tests {
             now_ns += HEARTBEAT_NS;
             wait((now_ns - start_ns) * waits_percent / 100);
             if attach.wants_vm() {
-                attach.vm_wait = ProcessorWait::of(std::iter::once(file.clone()));
+                let thread = std::iter::once(thread.clone());
+                attach.vm_wait = Some(ProcessorWait::of(thread, now_ns));
             }
             if attach.step(now_ns, &peer, || {}) == Step::Down {
-                std::fs::remove_file(&file).unwrap();
+                std::fs::remove_dir_all(&thread).unwrap();
                 return (now_ns - start_ns) / 1_000_000;
             }
         }

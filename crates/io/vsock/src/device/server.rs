@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use carina_sys::{Epoll, Interest, Ready};
+use carina_sys::{Epoll, Interest, Ready, ask_for_short_slices};
 use carina_vhost_user::{Port, RunningRing};
 
 use super::DeviceConfig;
@@ -75,6 +75,9 @@ impl Server {
 
     /// Serves the guest until [`STOP`] is signalled.
     pub(super) fn run(mut self) {
+        // Whatever an application in the guest waits for passes this thread, on a host that may be
+        // busy. If the kernel refuses, the thread waits for its turn like any other.
+        let _ = ask_for_short_slices();
         let mut ready: Vec<Ready> = Vec::new();
         loop {
             let more = self.visit();
