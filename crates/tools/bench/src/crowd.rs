@@ -5,9 +5,11 @@ use carina_measure::crowd::Crowd;
 use carina_measure::results::{Metric, Results, Samples, machine};
 use carina_measure::summary::Summary;
 use carina_measure::traffic::Rate;
+use carina_measure::trial::target::Target;
 
 use crate::comparison::{System, TransportSpec};
 use crate::error::{Error, Result};
+use crate::failures::Failures;
 use crate::hv::HvOptions;
 use crate::peer::app_name;
 use crate::vm_and_host::{CardNetwork, VmAndHost};
@@ -51,7 +53,7 @@ pub fn run(options: &HvOptions, network: CardNetwork, flows: usize) -> Result<Re
 /// Something is missing or fails; the error contains logs.
 pub fn measure(setup: &mut VmAndHost, options: &HvOptions, flows: usize) -> Result<Results> {
     let measured = in_turns(setup, options, flows);
-    let (samples, notes) = measured.map_err(|error| setup.explain(error))?;
+    let (samples, notes, failures) = measured.map_err(|error| setup.explain(error))?;
     let mut all = setup.notes.clone();
     all.push(format!(
         "the idle flow echoes SDUs of {IDLE_SDU} bytes, {IDLE_PPS} a second; the crowd is {flows} \
@@ -64,7 +66,7 @@ pub fn measure(setup: &mut VmAndHost, options: &HvOptions, flows: usize) -> Resu
         notes: all,
         rows: samples.rows(),
         factors: Vec::new(),
-        failures: Vec::new(),
+        failures,
     })
 }
 
@@ -72,7 +74,7 @@ fn in_turns(
     setup: &mut VmAndHost,
     options: &HvOptions,
     flows: usize,
-) -> Result<(Samples, Vec<String>)> {
+) -> Result<(Samples, Vec<String>, Vec<String>)> {
     let name = app_name("carina.bench.crowd")?;
     setup.run_in_guest(&format!(
         "(while :; do carina bench-peer {name} --drain --wait 20s; sleep 0.2; done) </dev/null \
@@ -80,32 +82,18 @@ fn in_turns(
     ))?;
     setup.wait_for_name(&name)?;
     let (mut samples, mut notes) = (Samples::default(), Vec::new());
+    let mut failures = Failures::new(options.progress);
     for system in setup.systems.clone() {
         let TransportSpec::Flow(dif) = &system.transport else {
             continue;
         };
+        let target = setup.client.target_of(&name, dif.as_ref());
         let mut ratios = Vec::new();
         for run in 1..=options.runs {
-            options
-                .progress
-                .step(format!("run {run} of {}: {}", options.runs, system.name));
-            let alone = idle(setup, &system, options, ALONE, &mut samples)?;
-            let target = setup.client.target_of(&name, dif.as_ref());
-            let crowd = Crowd::start(&target, flows, CROWD_SDU)?;
-            let before = crowd.sent();
-            let beside = idle(setup, &system, options, BESIDE, &mut samples)?;
-            let sent = crowd.sent() - before;
-            drop(crowd);
-            let seconds = options.time_ns as f64 / 1e9;
-            let mbps = sent as f64 * CROWD_SDU as f64 * 8e-6 / seconds;
-            samples.add(
-                BESIDE,
-                CROWD_SDU as u64,
-                system.name,
-                Metric::GoodputMbps,
-                mbps,
-            );
-            ratios.push(beside.p99 / alone.p99);
+            let what = format!("run {run} of {}: {}", options.runs, system.name);
+            options.progress.step(&what);
+            let ratio = turn(setup, &system, options, (&target, flows), &mut samples);
+            ratios.extend(failures.note(&what, ratio)?);
         }
         ratios.sort_by(f64::total_cmp);
         if let Some(median) = ratios.get(ratios.len() / 2) {
@@ -117,7 +105,29 @@ fn in_turns(
             ));
         }
     }
-    Ok((samples, notes))
+    Ok((samples, notes, failures.into_lines()))
+}
+
+/// Measures one system alone and beside a crowd of flows to `target`. Returns the ratio of the 99th
+/// percentiles.
+fn turn(
+    setup: &mut VmAndHost,
+    system: &System,
+    options: &HvOptions,
+    (target, flows): (&Target, usize),
+    samples: &mut Samples,
+) -> Result<f64> {
+    let alone = idle(setup, system, options, ALONE, samples)?;
+    let crowd = Crowd::start(target, flows, CROWD_SDU)?;
+    let before = crowd.sent();
+    let beside = idle(setup, system, options, BESIDE, samples)?;
+    let sent = crowd.sent() - before;
+    drop(crowd);
+    let seconds = options.time_ns as f64 / 1e9;
+    let mbps = sent as f64 * CROWD_SDU as f64 * 8e-6 / seconds;
+    let bytes = CROWD_SDU as u64;
+    samples.add(BESIDE, bytes, system.name, Metric::GoodputMbps, mbps);
+    Ok(beside.p99 / alone.p99)
 }
 
 /// Measures the idle flow of one system.

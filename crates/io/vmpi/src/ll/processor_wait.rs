@@ -34,8 +34,8 @@ struct Times {
 }
 
 impl ProcessorWait {
-    /// Begins a measurement of the threads that the process has now. A process that this system does
-    /// not show never waits.
+    /// Begins a measurement of the threads that the process has now. Without a process of this pid
+    /// there are no waits.
     pub(super) fn begin(pid: i32, now_ns: u64) -> ProcessorWait {
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));
         let directories = tasks.into_iter().flatten();
