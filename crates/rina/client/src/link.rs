@@ -119,8 +119,8 @@ impl Link {
 
     /// The error that describes how the flow ended. Call it once the flow has ended.
     ///
-    /// A ring may be marked as failed before the node has sent its notice with the reason. The first
-    /// call then waits for the notice, for [`NOTICE_WAIT`] at most.
+    /// A ring may be marked as failed before the node has sent its notice with the reason. The
+    /// first call then waits for the notice, for [`NOTICE_WAIT`] at most.
     pub(crate) fn failure(&self) -> Error {
         if !self.check_end() {
             self.wait_for_notice();
