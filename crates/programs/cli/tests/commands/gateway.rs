@@ -1,6 +1,6 @@
 //! `carina expose` and `carina connect`.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use carina_sys::recv_with_fds;
 use serde_json::Value;
+
+use super::within::{ended, first_line, output_from, output_of};
 
 /// The program under test.
 const CARINA: &str = env!("CARGO_BIN_EXE_carina");
@@ -52,17 +54,13 @@ impl Site {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let printed = serde_json::from_str(&line).unwrap();
+        let printed = serde_json::from_str(&first_line(&mut child)).unwrap();
         Server { child, printed }
     }
 
     /// What a command says that fails.
     fn fails(&self, words: &[&str]) -> (Option<i32>, String) {
-        let output = self.command(words).stdin(Stdio::null()).output().unwrap();
+        let output = output_of(&mut self.command(words));
         (output.status.code(), printed(&output))
     }
 }
@@ -85,7 +83,7 @@ impl Server {
         let pid = rustix::process::Pid::from_child(&self.child);
         let start = Instant::now();
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        let code = self.child.wait().unwrap().code();
+        let code = ended(&mut self.child, "a server").code();
         (code, start.elapsed())
     }
 }
@@ -146,7 +144,7 @@ fn a_tcp_server_is_reached_by_port_stdio_and_descriptor() {
     let mut input = stdio.stdin.take().unwrap();
     input.write_all(b"by standard input").unwrap();
     drop(input);
-    let output = stdio.wait_with_output().unwrap();
+    let output = output_from(stdio, "carina connect --stdio");
     assert!(output.status.success());
     assert_eq!(output.stdout, b"by standard input");
 
@@ -253,9 +251,7 @@ fn wrong_uses_say_what_would_be_right() {
         assert_eq!(got.map(|got| got.min(3)), Some(code), "{words:?}: {error}");
     }
     let nowhere = site.directory.path().join("nowhere");
-    let output = carina(&nowhere, &["connect", "a", "--stdio"])
-        .output()
-        .unwrap();
+    let output = output_of(&mut carina(&nowhere, &["connect", "a", "--stdio"]));
     assert!(
         printed(&output).contains("carina node"),
         "{}",
@@ -345,7 +341,7 @@ fn ssh_runs_over_stdio_and_over_a_passed_descriptor() {
             .unwrap();
         let (mut input, sent) = (ssh.stdin.take().unwrap(), payload.clone());
         let writer = std::thread::spawn(move || input.write_all(&sent));
-        let output = ssh.wait_with_output().unwrap();
+        let output = output_from(ssh, option);
         writer.join().unwrap().unwrap();
         assert!(output.status.success(), "{option}: {}", printed(&output));
         assert!(output.stdout == payload, "{option}");

@@ -39,6 +39,7 @@ mod vnet_roles;
 mod vnet_stack;
 mod vnet_user;
 mod vnet_users_dif;
+mod within;
 mod wrap;
 mod wrap_datagrams;
 mod wrap_many;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 
+use super::within::output_of;
+
 /// The program under test.
 pub(crate) const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
@@ -47,7 +49,7 @@ impl Node {
         let mut command = Command::new(CARINA);
         command.arg("--run").arg(self.directory.path().join("run"));
         command.args(["--wait", "600s", "--json"]).args(words);
-        command.output().unwrap()
+        output_of(&mut command)
     }
 
     /// Sends a signal to the node's process. For `STOP`, also waits until the process has stopped.

@@ -1,12 +1,13 @@
 //! Commands that serve until a test ends, and a web server.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
 use super::node::{CARINA, Node};
+use super::within::{first_line, output_of};
 
 /// A command that serves until its test ends, and what it said first.
 pub(super) struct Serving {
@@ -33,16 +34,13 @@ pub(super) fn serve(node: &Node, words: &[&str]) -> Serving {
     let mut command = carina(node, words);
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    let mut line = String::new();
-    let output = child.stdout.as_mut().unwrap();
-    BufReader::new(output).read_line(&mut line).unwrap();
-    let printed = serde_json::from_str(&line).unwrap();
+    let printed = serde_json::from_str(&first_line(&mut child)).unwrap();
     Serving { child, printed }
 }
 
 /// The exit code and the message of a command that fails.
 pub(super) fn fails(node: &Node, words: &[&str]) -> (Option<i32>, String) {
-    let output = carina(node, words).output().unwrap();
+    let output = output_of(&mut carina(node, words));
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), printed)
 }

@@ -1,6 +1,5 @@
 //! Unmodified programs whose TCP connections are flows.
 
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::node::{CARINA, Node, PATIENCE, both_in_one};
+use super::within::{Printed, first_line, output_of};
 
 /// A wrapped program that ends with its test.
 pub(super) struct Wrapped(Child);
@@ -28,16 +28,14 @@ pub(super) fn wrap(node: &Node, options: &[&str], program: &[&str]) -> Command {
 }
 
 pub(super) fn run(node: &Node, options: &[&str], program: &[&str]) -> Output {
-    wrap(node, options, program).output().unwrap()
+    output_of(&mut wrap(node, options, program))
 }
 
 /// A program of Python, wrapped, whose first line says that it listens.
 pub(super) fn serve(node: &Node, options: &[&str], program: &str) -> Wrapped {
     let mut command = wrap(node, options, &["/usr/bin/python3", "-c", program]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let output = child.stdout.as_mut().unwrap();
-    BufReader::new(output).read_line(&mut line).unwrap();
+    let line = first_line(&mut child);
     assert_eq!(line, "listening\n");
     Wrapped(child)
 }
@@ -295,7 +293,7 @@ fn programs_that_cannot_be_wrapped_are_refused_with_the_reason() {
     }
     let mut without_node = Command::new(CARINA);
     without_node.args(["--run", "/no/such/run", "wrap", "/bin/true"]);
-    let output = without_node.output().unwrap();
+    let output = output_of(&mut without_node);
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
         !output.status.success() && printed.contains("/no/such/run"),
@@ -318,10 +316,8 @@ except ConnectionResetError: print('reset')
 ";
     let mut client = wrap(&node, &[], &["/usr/bin/python3", "-c", waits]);
     let mut client = Wrapped(client.stdout(Stdio::piped()).spawn().unwrap());
-    let mut output = BufReader::new(client.0.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
-    assert_eq!(line, "connected\n");
+    let output = Printed::of(&mut client.0);
+    assert_eq!(output.line(), "connected\n");
     // The child that serves the connection lives on: only its own end ends the flow.
     let children = format!("/proc/{0}/task/{0}/children", server.0.id());
     let children = std::fs::read_to_string(children).unwrap();
@@ -330,8 +326,7 @@ except ConnectionResetError: print('reset')
         let killed = Command::new("kill").args(["-9", child]).status().unwrap();
         assert!(killed.success());
     }
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
+    let rest = output.rest();
     assert!(rest == "end b''\n" || rest == "reset\n", "{rest}");
     let gone = "
 import socket

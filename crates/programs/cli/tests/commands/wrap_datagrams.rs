@@ -2,10 +2,11 @@
 
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use super::node::{CARINA, Node, both_in_one};
 use super::serving::{Serving, serve};
+use super::within::output_of;
 use super::wrap_static::compiled;
 
 /// A server that sends each datagram back, exposed under the name `echo:7`.
@@ -25,7 +26,7 @@ fn run(node: &Node, options: &[&str], program: &[&str]) -> Output {
     let mut command = Command::new(CARINA);
     command.arg("--run").arg(node.directory.path().join("run"));
     command.arg("wrap").args(options).args(program);
-    command.stdin(Stdio::null()).output().unwrap()
+    output_of(&mut command)
 }
 
 fn python(node: &Node, program: &str) -> Option<String> {

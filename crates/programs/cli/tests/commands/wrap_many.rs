@@ -1,10 +1,11 @@
 //! Many connections of wrapped programs at once.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::node::{CARINA, Node, both_in_one};
+use super::within::{ended, first_line};
 
 fn wrapped(node: &Node, options: &[&str], program: &str) -> Child {
     let program = format!(
@@ -114,18 +115,12 @@ fn thousand_connections_wait_at_a_slow_server() {
     let node = both_in_one();
     let of_count = |program: &str| format!("COUNT = 1000\n{program}");
     let mut server = wrapped(&node, &["--as", "srv"], &of_count(SLOW_SERVER));
-    let mut output = BufReader::new(server.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
-    assert_eq!(line, "listening\n");
+    assert_eq!(first_line(&mut server), "listening\n");
     let mut client = wrapped(&node, &[], &of_count(EAGER_CLIENT));
-    let mut connected = BufReader::new(client.stdout.take().unwrap());
-    line.clear();
-    connected.read_line(&mut line).unwrap();
-    assert_eq!(line, "connected\n");
+    assert_eq!(first_line(&mut client), "connected\n");
     server.stdin.take().unwrap().write_all(b"accept\n").unwrap();
-    assert!(client.wait().unwrap().success());
-    assert!(server.wait().unwrap().success());
+    assert!(ended(&mut client, "the client").success());
+    assert!(ended(&mut server, "the server").success());
 }
 
 /// 1,000 connections open, exchange data and close together, three times; then 10,000 are idle. A
@@ -140,20 +135,14 @@ fn thousands_of_connections_cost_the_node_no_descriptors() {
     let (count, idle) = (most.min(1000), most.min(10_000));
     let node = both_in_one();
     let mut server = wrapped(&node, &["--as", "srv"], SERVER);
-    let line = |child: &mut Child| {
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        line
-    };
-    assert_eq!(line(&mut server), "listening\n");
+    assert_eq!(first_line(&mut server), "listening\n");
     let before = use_of(&node);
     let constants = format!("COUNT, IDLE = {count}, {idle}\n{CLIENT}");
     let mut client = wrapped(&node, &[], &constants);
-    assert_eq!(line(&mut client), "idle\n");
+    assert_eq!(first_line(&mut client), "idle\n");
     let during = use_of(&node);
     drop(client.stdin.take());
-    assert!(client.wait().unwrap().success());
+    assert!(ended(&mut client, "the client").success());
     server.kill().unwrap();
     server.wait().unwrap();
     println!(

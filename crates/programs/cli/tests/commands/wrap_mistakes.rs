@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use super::node::{CARINA, Node, PATIENCE, both_in_one};
+use super::within::{is_running, output_of};
 use super::wrap::{has_python, serve};
 
 /// One wrong use: options and program, the exit code, and a part of the error.
@@ -133,8 +134,8 @@ fn write_programs(directory: &Path) {
 fn attempt(node: &Node, words: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(CARINA);
     command.args(["--run", "run", "wrap"]).args(words);
-    command.current_dir(&node.directory).stdin(Stdio::null());
-    let output = command.output().unwrap();
+    command.current_dir(&node.directory);
+    let output = output_of(&mut command);
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), printed)
 }
@@ -150,11 +151,7 @@ fn wrong_uses_of_wrap_get_clear_errors() {
     }
     let nowhere = ["--run", "none", "wrap", "true"];
     let mut command = Command::new(CARINA);
-    let output = command
-        .args(nowhere)
-        .current_dir(&node.directory)
-        .output()
-        .unwrap();
+    let output = output_of(command.args(nowhere).current_dir(&node.directory));
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
         printed.contains("start one with `carina node`"),
@@ -203,7 +200,7 @@ attempt(to('127.0.0.9')); attempt(lambda: listen(82))
         .current_dir(&node.directory);
     command.args(rules.iter().flat_map(|rule| ["--rule", rule]));
     command.args(["/usr/bin/python3", "-c", program, &pid]);
-    let output = command.output().unwrap();
+    let output = output_of(&mut command);
     let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     let wanted = [
@@ -236,17 +233,10 @@ open('pid', 'w').write(str(os.getpid())); print('listening', flush=True); time.s
     drop(serve(&node, &["--kind", "seccomp"], &program));
     let process = std::fs::read_to_string(file).unwrap();
     let start = Instant::now();
-    while is_running(&process) {
+    while is_running(process.parse().unwrap()) {
         assert!(start.elapsed() < PATIENCE, "{process} runs on");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-}
-
-/// Whether a process runs: one that has ended may wait for its parent to take its status.
-fn is_running(process: &str) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let state = status.rsplit_once(") ").map(|(_, rest)| &rest[..1]);
-    !matches!(state, None | Some("Z" | "X"))
 }
 
 /// A program whose own filter forbids `AF_UNIX` sockets, which the library needs.

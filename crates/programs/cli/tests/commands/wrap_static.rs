@@ -1,6 +1,5 @@
 //! `carina wrap` of static programs: a small one in C, and one in Go.
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::commands::node::{CARINA, Node, both_in_one};
 use crate::commands::serving::{serve, web_server};
+use crate::commands::within::{Printed, ended, first_line, output_from};
 
 /// Compiles a static program; `None`, with a note, where that is not possible.
 pub(super) fn compiled(directory: &Path, name: &str, source: &str) -> Option<PathBuf> {
@@ -29,18 +29,20 @@ pub(super) fn compiled(directory: &Path, name: &str, source: &str) -> Option<Pat
         cc.arg(&file);
         cc
     };
-    match command.output() {
-        Ok(output) if output.status.success() => Some(program),
-        Ok(output) => {
-            let printed = String::from_utf8_lossy(&output.stderr);
-            println!("SKIP: no static programs of {name} here: {printed}");
-            None
-        }
+    let compiler = match command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn() {
+        Ok(compiler) => compiler,
         Err(error) => {
             println!("SKIP: no compiler of {name} here: {error}");
-            None
+            return None;
         }
+    };
+    let output = output_from(compiler, "a compiler");
+    if !output.status.success() {
+        let printed = String::from_utf8_lossy(&output.stderr);
+        println!("SKIP: no static programs of {name} here: {printed}");
+        return None;
     }
+    Some(program)
 }
 
 /// Starts a program under `carina wrap`.
@@ -53,19 +55,17 @@ fn wrapped(node: &Node, options: &[&str], program: &Path, words: &[&str]) -> Chi
 }
 
 /// A server that listens.
-fn server(node: &Node, program: &Path, words: &[&str]) -> (Child, impl BufRead + use<>) {
+fn server(node: &Node, program: &Path, words: &[&str]) -> (Child, Printed) {
     let mut server = wrapped(node, &["--as", "srv"], program, words);
-    let mut output = BufReader::new(server.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
+    let output = Printed::of(&mut server);
+    assert_eq!(output.line(), "ready\n");
     (server, output)
 }
 
 const TO_SERVER: [&str; 2] = ["--rule", "10.9.1.1:9000 -> dif as srv:9000"];
 
 fn code(mut child: Child) -> i32 {
-    child.wait().unwrap().code().unwrap()
+    ended(&mut child, "a wrapped program").code().unwrap()
 }
 
 #[test]
@@ -117,10 +117,7 @@ fn static_program_that_a_dynamic_one_starts_is_wrapped() {
         &["--as", "srv"],
         &["sh", "-c", "./program server 6; exit 5"],
     );
-    let mut output = BufReader::new(serving.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
+    assert_eq!(first_line(&mut serving), "ready\n");
     let words = "'program', 'client', '1'";
     assert_eq!(
         code(started(&TO_SERVER, &["sh", "-c", "./program client 1"])),
@@ -226,8 +223,8 @@ fn go_program_resolves_a_name_of_a_dif() {
     let _exposed = serve(&node, &["expose", "tcp", &web, "--as", "web.vm:8080"]);
     let ask = |url: &str| {
         let rule = ["--rule", "*.vm -> dif"];
-        let output = wrapped(&node, &rule, &program, &[url]).wait_with_output();
-        String::from_utf8(output.unwrap().stdout).unwrap()
+        let output = output_from(wrapped(&node, &rule, &program, &[url]), url);
+        String::from_utf8(output.stdout).unwrap()
     };
     let printed = ask("http://web.vm:8080/page");
     assert!(printed.contains("GET /page HTTP/1.1"), "{printed}");
@@ -279,13 +276,17 @@ fn killed_supervisor_leaves_errors_not_hangs() {
         return;
     };
     let node = both_in_one();
-    let (mut serving, mut output) = server(&node, &program, &["server", "1"]);
+    // The kernel kills the shell with the supervisor, but not the program that the shell started.
+    let script = format!("{} server 1; exit 5", program.display());
+    let options = ["--kind", "seccomp", "--as", "srv"];
+    let script = ["sh", "-c", script.as_str()];
+    let mut serving = start(&node, directory.path(), &options, &script);
+    let output = Printed::of(&mut serving);
+    assert_eq!(output.line(), "ready\n");
     serving.kill().unwrap();
     serving.wait().unwrap();
-    let mut rest = String::new();
     // The program holds the other end: this returns when it has ended.
-    output.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "accept: Function not implemented\n");
+    assert_eq!(output.rest(), "accept: Function not implemented\n");
 }
 
 /// A thread of the program changes the port while the kernel has its call: between look and use.

@@ -1,10 +1,10 @@
 //! `carina wrap` of static UDP servers: a small one in C, and one in Go.
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::node::{CARINA, Node, both_in_one};
+use super::within::{ended, first_line};
 use super::wrap::python;
 use super::wrap_static::compiled;
 
@@ -15,10 +15,7 @@ fn serve(node: &Node, directory: &Path, name: &str, source: &str, how: &str) -> 
     command.arg("--run").arg(node.directory.path().join("run"));
     command.args(["wrap", "--as", "echo"]).arg(program).arg(how);
     let mut server = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut output = BufReader::new(server.stdout.take().unwrap());
-    output.read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
+    assert_eq!(first_line(&mut server), "ready\n");
     Some(server)
 }
 
@@ -48,7 +45,7 @@ fn check(name: &str, source: &str, ways: &[&str]) {
             return;
         };
         python(&node, &[], CLIENT);
-        assert_eq!(server.wait().unwrap().code(), Some(0), "{how}");
+        assert_eq!(ended(&mut server, how).code(), Some(0), "{how}");
     }
 }
 
