@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// A process: its number, its parent, whether it has ended and only awaits `wait`.
 struct Process {
@@ -42,14 +42,32 @@ pub(crate) fn kill_descendants() {
             return;
         }
         for pid in left {
-            let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-            if let Some(pid) = pid {
+            if let Some(pid) = pid_of(pid) {
                 // One that ended by itself meanwhile is as good.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Takes the status of children that have ended, other than `own`, as the first process of a system
+/// does: this process, as subreaper, is the parent of daemons. A test that waits until the number
+/// of a daemon is free would otherwise wait for ever.
+pub(crate) fn take_ended_except(own: u32) {
+    let is_adopted = |process: &&Process| {
+        process.is_zombie && process.parent == std::process::id() && process.pid != own
+    };
+    for process in processes().iter().filter(is_adopted) {
+        if let Some(pid) = pid_of(process.pid) {
+            // This is the only thread that takes their status.
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+    }
+}
+
+fn pid_of(number: u32) -> Option<Pid> {
+    i32::try_from(number).ok().and_then(Pid::from_raw)
 }
 
 /// Descendants of this process that run.

@@ -159,6 +159,7 @@ impl Attempt<'_> {
                 continue;
             }
             looked = now;
+            processes::take_ended_except(child.id());
             slow.look_at(&String::from_utf8_lossy(&std::fs::read(output)?), now);
             let mut hung = slow.running_for(self.limits.hangs_after, now);
             let is_over = now.duration_since(begun) > self.limits.attempt;
@@ -267,6 +268,27 @@ mod tests {
         );
         let counts = report.into_sum().counts;
         assert_eq!(counts.to_string(), "2 passed, 1 failed, 0 skipped");
+    }
+
+    /// As a test of a daemon does.
+    #[test]
+    fn program_sees_the_end_of_a_daemon_that_it_has_started() {
+        let this = rustix::process::getpid();
+        rustix::process::set_child_subreaper(Some(this)).unwrap();
+        let report = supervised(
+            "daemon",
+            "case \"$*\" in
+             *--list*) ;;
+             --show-output) daemon=$(sh -c 'sleep 0.1 >/dev/null & echo $!')
+                 for n in $(seq 6000); do kill -0 $daemon || break; sleep 0.01; done
+                 if kill -0 $daemon; then exit 1; fi
+                 echo 'test a ... ok'
+                 echo 'test result: ok. 1 passed; 0 failed; 0 ignored' ;;
+             esac",
+        );
+        rustix::process::set_child_subreaper(None).unwrap();
+        let counts = report.into_sum().counts;
+        assert_eq!(counts.to_string(), "1 passed, 0 failed, 0 skipped");
     }
 
     #[test]
