@@ -7,8 +7,6 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::node::PATIENCE;
-
 /// Runs a command until it ends and has closed its output, and returns what it printed.
 ///
 /// # Panics
@@ -47,7 +45,7 @@ pub(super) fn output_from(mut child: Child, what: &str) -> Output {
 /// # Panics
 /// The child does not end in time; then it is killed.
 pub(super) fn ended(child: &mut Child, what: &str) -> ExitStatus {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + LIMIT;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
@@ -93,7 +91,7 @@ impl Printed {
     /// # Panics
     /// Nothing is printed in time.
     pub(super) fn line(&self) -> String {
-        match self.0.recv_timeout(PATIENCE) {
+        match self.0.recv_timeout(LIMIT) {
             Ok(line) => String::from_utf8(line).unwrap(),
             Err(RecvTimeoutError::Disconnected) => String::new(),
             Err(RecvTimeoutError::Timeout) => panic!("a program prints nothing"),
@@ -109,7 +107,7 @@ impl Printed {
     }
 
     fn bytes(&self, what: &str) -> Vec<u8> {
-        let (mut all, end) = (Vec::new(), Instant::now() + PATIENCE);
+        let (mut all, end) = (Vec::new(), Instant::now() + LIMIT);
         loop {
             let left = end.saturating_duration_since(Instant::now());
             match self.0.recv_timeout(left) {
@@ -130,7 +128,7 @@ impl Printed {
 /// The child prints nothing in time; then it is killed.
 pub(super) fn first_line(child: &mut Child) -> String {
     let printed = Printed::of(child);
-    match printed.0.recv_timeout(PATIENCE) {
+    match printed.0.recv_timeout(LIMIT) {
         Ok(line) => String::from_utf8(line).unwrap(),
         Err(RecvTimeoutError::Disconnected) => String::new(),
         Err(RecvTimeoutError::Timeout) => {
@@ -172,8 +170,45 @@ pub(super) fn waits_of(pid: u32) -> String {
     described
 }
 
+/// Longest wait, for a very busy machine. `cargo xtask test` ends a test after 10 minutes, without
+/// a message of the test's own.
+pub(super) const LIMIT: Duration = Duration::from_secs(300);
+
 /// Pause before looking again whether a child has ended.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Most processes that are described.
 const PROCESSES_MAX: usize = 64;
+
+/// The parent of a daemon may be a process that takes no status of its children.
+#[test]
+fn process_has_ended_before_its_parent_takes_its_status() {
+    let mut child = Command::new("true").spawn().unwrap();
+    let end = Instant::now() + LIMIT;
+    while is_running(child.id()) {
+        assert!(Instant::now() < end);
+        std::thread::sleep(PAUSE);
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    assert!(
+        rustix::process::test_kill_process(pid).is_ok(),
+        "its number is still taken"
+    );
+    assert!(child.wait().unwrap().success());
+}
+
+/// The output of a program may outlive the program, and a message names what a program waits for.
+#[test]
+fn output_is_complete_when_the_last_of_its_writers_has_ended() {
+    let mut shell = Command::new("sh");
+    let output = output_of(shell.args(["-c", "(sleep 0.1; echo late) & echo early >&2"]));
+    assert_eq!(
+        (output.stdout, output.stderr),
+        (b"late\n".to_vec(), b"early\n".to_vec())
+    );
+    let mut cat = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let waits = waits_of(cat.id());
+    assert!(waits.starts_with(&format!("\n{} ", cat.id())), "{waits}");
+    drop(cat.stdin.take());
+    assert!(ended(&mut cat, "cat").success());
+}

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::node::{Node, PATIENCE, both_in_one};
-use super::within::{is_running, output_of, waits_of};
+use super::node::{Node, both_in_one};
+use super::within::{LIMIT, is_running, output_of, waits_of};
 use super::wrap::{has_python, python, run, serve, wrap};
 
 /// Whether all programs are installed; otherwise prints which one is not.
@@ -24,7 +24,7 @@ fn have(programs: &[&str]) -> bool {
 
 /// Tries until the attempt gives a result.
 fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + LIMIT;
     loop {
         if let Some(result) = attempt() {
             return result;
@@ -85,7 +85,7 @@ impl Nginx {
 
     /// Waits until a process of nginx, told to end, has ended.
     fn until_ended(&self, what: &str, process: Pid) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + LIMIT;
         let pid = process.as_raw_nonzero().get().unsigned_abs();
         while is_running(pid) {
             let log = || std::fs::read_to_string(self.0.join("log")).unwrap_or_default();
