@@ -8,14 +8,14 @@
 
 use crate::packet::VNET_HEADER_BYTES;
 
-/// The protocol of a frame that must be cut into segments.
+/// How a large frame must be cut into segments before it is sent on a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VnetSegments {
-    /// TCP over IPv4.
+    /// The frame has TCP over IPv4; each segment becomes a TCP segment.
     Tcp4,
-    /// TCP over IPv6.
+    /// The frame has TCP over IPv6; each segment becomes a TCP segment.
     Tcp6,
-    /// UDP, each segment a datagram.
+    /// The frame has UDP; each segment becomes a datagram of its own.
     Udp,
 }
 

@@ -457,10 +457,11 @@ pub fn record_of(address: &str) -> Option<(Record, bool)> {
     Some((Record::read(&text_of(&file)), is_held))
 }
 
-/// Returns the PCI addresses of all devices that have a record.
+/// Returns the PCI addresses of all devices that have a record, `/run/carina/nic/ADDRESS`: a
+/// process of Carina has taken them from the kernel's driver, and they were not given back.
 ///
 /// # Errors
-/// The directory cannot be read.
+/// The directory of the records exists, but cannot be read.
 pub fn recorded() -> io::Result<Vec<PciAddress>> {
     let entries = match fs::read_dir(RECORDS) {
         Ok(entries) => entries,

@@ -93,8 +93,8 @@ enum State {
         mac: [u8; 6],
         heard: Instant,
         asked: Option<Instant>,
-        /// Whether the next hop has answered a request since it got this address. If not, it is
-        /// asked.
+        /// Whether the next hop has answered a request since it got this address. If not, a request
+        /// is due.
         is_confirmed: bool,
     },
 }
@@ -184,7 +184,8 @@ impl NextHop {
         }
     }
 
-    /// Whether the caller must ask for the address now.
+    /// Whether the caller must send a request for the next hop's MAC address now (by ARP or
+    /// neighbour discovery). If so, records `now` as the time of the request.
     pub fn is_due(&mut self, now: Instant) -> bool {
         if let State::Known { heard, .. } = self.0
             && now.since(heard) >= FORGET_AFTER

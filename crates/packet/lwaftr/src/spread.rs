@@ -36,7 +36,8 @@ pub enum Side {
     External,
     /// The IPv6 access network.
     Internal,
-    /// The one segment of both sides: IPv4 and ARP are external, all else is internal.
+    /// Both sides share one Ethernet segment: frames of IPv4 and ARP are external, all others
+    /// internal.
     Stick,
 }
 
@@ -44,9 +45,9 @@ pub enum Side {
 /// workers of an AFTR.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpreadConfig {
-    /// The side of the AFTR from which the frames arrive that the app distributes.
+    /// The side of the AFTR whose frames the app distributes.
     pub side: Side,
-    /// The queue of each worker, in the order of the workers.
+    /// The queue of each worker, by the worker's number from 0.
     pub queues: Vec<Queue>,
 }
 

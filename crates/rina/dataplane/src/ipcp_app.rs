@@ -97,21 +97,22 @@ pub enum Request {
         remote: AppName,
         /// The flow specification.
         spec: FlowSpec,
-        /// Links between the app and the user of the flow.
+        /// Engine links between the app and the application or IPCP that uses the flow.
         links: FlowLinks,
     },
     /// Answers an incoming flow.
     Respond {
-        /// Port-id from the event.
+        /// Port-id of the incoming flow, from the event that reported the flow.
         port: PortId,
-        /// Links to the user that accepts the flow, or the reason of a refusal.
+        /// Accepts the flow: engine links to the application or IPCP that will use the flow.
+        /// Refuses the flow: the reason, as text for the peer.
         answer: Result<FlowLinks, String>,
     },
     /// Refuses an incoming flow that the manager has not answered.
     Refuse {
-        /// Port-id from the event.
+        /// Port-id of the incoming flow, from the event that reported the flow.
         port: PortId,
-        /// Reason for the peer.
+        /// Why the flow is refused, as text for the peer.
         reason: String,
     },
     /// A request for an app that uses N-1 flows.

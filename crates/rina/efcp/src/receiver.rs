@@ -109,7 +109,7 @@ pub(crate) struct Receiver<P> {
     start: u64,
     /// Left edge: all lower numbers are delivered, queued for delivery or given up.
     left: u64,
-    /// One above the highest sequence number received.
+    /// The highest sequence number received, plus one.
     highest: u64,
     /// Right edge: the first sequence number that the sender may not send.
     right: u64,
@@ -124,8 +124,8 @@ pub(crate) struct Receiver<P> {
     gap_at: Instant,
     /// Whether a gap was given up and the next delivered UDF must report it.
     is_gap: bool,
-    /// The sender has reported that it sent all numbers below the first value; the second is when
-    /// it first did.
+    /// Set while the sender has reported that it sent all numbers below the first value, but some
+    /// of these are missing. The second value is the time of the first such report.
     announced: Option<(u64, Instant)>,
     ready: VecDeque<Delivered<P>>,
     /// Number of UDFs at the front of `ready` that already outlive the burst.

@@ -19,8 +19,9 @@ pub struct Config {
     pub dif: String,
     /// Dialect of the DIF: decides the layout of PDUs and the protocols of layer management.
     pub dialect: Dialect,
-    /// The DIF's configuration. Only the first member is given one; the others have `None` and get
-    /// it at enrollment. In a DIF of [`Dialect::Irati`] every member is given its own copy.
+    /// The DIF's configuration; `None` for a member that gets the configuration at enrollment. In
+    /// [`Dialect::Native`] only the first member has one here. In [`Dialect::Rlite`] a joining
+    /// member may have one. In [`Dialect::Irati`] every member has one.
     pub dif_config: Option<DifConfig>,
 }
 

@@ -76,8 +76,8 @@ pub(super) struct Entry {
     pub(super) seq: u64,
     /// `None` for a tombstone.
     pub(super) value: Option<Vec<u8>>,
-    /// Of a tombstone: how long ago the entry was deleted. Of others: how long the origin has been
-    /// unreachable.
+    /// For a tombstone: how long ago the entry was deleted. For any other entry: how long its
+    /// origin has been unreachable.
     pub(super) age: Duration,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Entry {
 struct Held {
     seq: u64,
     value: Option<Vec<u8>>,
-    /// Of a tombstone: when the entry was deleted.
+    /// For a tombstone: when the entry was deleted.
     deleted: Instant,
 }
 

@@ -42,8 +42,8 @@ pub struct MemberSpec {
     /// Dialect of the protocols that all members of the DIF use.
     #[serde(default)]
     pub dialect: Dialect,
-    /// The DIF's configuration, as far as it is given. In [`Dialect::Irati`] it is this member's
-    /// own.
+    /// The settings of the DIF's configuration that are given; the dialect's defaults complete
+    /// them. A joining member may have settings in [`Dialect::Rlite`] and [`Dialect::Irati`] only.
     #[serde(default)]
     pub config: Option<PartialDifConfig>,
 }

@@ -36,7 +36,7 @@ pub struct NameTable {
     path: PathBuf,
 }
 
-/// Why the name table has no address for a name.
+/// Why the name table cannot give an IP address to a host name, or cannot be used at all.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NameTableError {

@@ -218,8 +218,9 @@ fn free_addresses() -> Result<[SocketAddr; 2]> {
 /// Resident memory and open files of a process.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
-    /// Resident memory in bytes.
+    /// Total resident memory of the process (VmRSS), in bytes.
     bytes: f64,
+    /// Number of files that the process has open.
     files: f64,
 }
 

@@ -25,15 +25,17 @@ pub(crate) struct Demand {
 /// The cheapest paths from one host. A tree can be filled repeatedly without allocating memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    /// The price of the path to each host, or [`UNREACHED`].
+    /// For each host, the price of the path that reaches it, or [`UNREACHED`].
     prices: Vec<u32>,
-    /// The last link of the path to each host.
+    /// For each host, the last link of the path that reaches it.
     last_link: Vec<u32>,
-    /// The previous host on the path to each host; with a limit of delay, the previous label.
+    /// For each host, the host before it on the path. If the search has a limit of delay: the index
+    /// in `labels` of the path without its last step.
     before: Vec<u32>,
     buckets: Vec<Vec<u32>>,
+    /// The paths that a search with a limit of delay has found, each by its last step.
     labels: Vec<Label>,
-    /// The cheapest label of each host.
+    /// For each host, the index in `labels` of the cheapest path that reaches it.
     label_of: Vec<u32>,
     least_delay: Vec<Option<Duration>>,
     /// For each host, the price and delay of its fastest label so far, including labels still in
@@ -50,7 +52,8 @@ fn waiting(price: u32, delay: Duration, label: u32) -> Waiting {
     (u128::from(price) << 96) | (u128::from(delay.as_nanos()) << 32) | u128::from(label)
 }
 
-/// The last step of a path to a host; a path is a chain of labels.
+/// The last step of a path: the host that it reaches, the link to that host, and the index of the
+/// label before. A path is a chain of labels.
 #[derive(Clone, Copy, Debug)]
 struct Label {
     host: u32,

@@ -51,7 +51,7 @@ use crate::underlay::Underlay;
 #[derive(Debug)]
 pub struct AccessPoints {
     dir: VnetDir,
-    /// The network namespace in which they listen.
+    /// Path of the network namespace in which the access points listen.
     netns: PathBuf,
     progress: Arc<Progress>,
     /// The access points by the numbers of their links.
@@ -86,11 +86,13 @@ impl AccessPoints {
         }
     }
 
-    /// Creates and removes access points until they match the part. Users of an access point that
-    /// stays are not disconnected, unless the part does not list them any more.
+    /// Creates and removes access points until this host has those of `part`, the host's part of
+    /// the network. Users of an access point that stays remain connected, except users that `part`
+    /// does not list any more.
     ///
     /// # Errors
-    /// A register cannot be read or written, or no UDP port is free.
+    /// The register of an access point (its file of tokens and sessions) cannot be read or written,
+    /// or no UDP port is free.
     pub fn become_part(&self, part: &HostPart) -> Result<()> {
         let mut points = self.lock();
         let wanted: BTreeMap<u32, (&LinkPart, &Users)> = access_links(part).collect();

@@ -29,12 +29,12 @@ use crate::error::{Attempt, Result};
 /// Which measures confine a machine's QEMU, and which are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Confinement {
-    /// The user ID of its QEMU process; `None` if that is the agent's.
+    /// User ID of the machine's QEMU process; `None` if QEMU has the same user ID as the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// Whether a filter refuses system calls to the process.
+    /// Whether a seccomp filter limits the system calls of the QEMU process.
     pub is_sandboxed: bool,
-    /// Paths of its control groups.
+    /// Paths of the control groups that contain the QEMU process.
     pub groups: Vec<PathBuf>,
     /// The measures that this host does not permit, each with the reason.
     pub lacks: Vec<String>,

@@ -41,10 +41,12 @@ pub enum LinkNameError {
 }
 
 impl<'a> NamedLink<'a> {
-    /// The link with a name: `3`, `r1:eth0`, `r1,r2`, or `r1` if that node has only one link.
+    /// Finds the link that `name` names. Valid names are the link's number (`3`), one of its ends
+    /// as node and interface (`r1:eth0`), its two nodes (`r1,r2`), or a node that has only one link
+    /// (`r1`).
     ///
     /// # Errors
-    /// The network has no such link, or several.
+    /// No link of the network matches the name, or several do.
     pub fn find(report: &'a VnetReport, name: &str) -> Result<NamedLink<'a>, LinkNameError> {
         let mut found: Vec<NamedLink<'a>> = Vec::new();
         for link in &report.links {

@@ -86,12 +86,12 @@ pub enum RoleError {
         /// Why the store cannot be opened.
         source: StoreError,
     },
-    /// A PIP's inventory is inconsistent.
+    /// A PIP's inventory contradicts itself, such as two hosts with one name.
     #[error("{party}: reading its inventory: {source}")]
     Inventory {
-        /// The PIP with the inconsistent inventory.
+        /// The PIP whose inventory contradicts itself.
         party: Identity,
-        /// What is wrong with the inventory.
+        /// Where the inventory contradicts itself.
         source: InventoryError,
     },
     /// A name is not well-formed.

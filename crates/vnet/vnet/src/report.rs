@@ -56,7 +56,7 @@ pub enum VnetState {
 pub struct NodeReport {
     /// Name of the node that the report is about.
     pub name: String,
-    /// Whether the node is a virtual machine or a namespace.
+    /// Whether the node is a virtual machine, a namespace or a bridge.
     pub kind: Kind,
     /// State of the node.
     pub state: NodeState,

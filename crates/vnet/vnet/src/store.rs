@@ -122,15 +122,16 @@ pub struct Snapshot {
     pub entries: Vec<Entry>,
 }
 
-/// What has changed in a range of keys after a revision.
+/// The changes in a range of keys after a revision that the caller requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The revision up to which changes are included; the next request starts after it.
     pub through: Revision,
-    /// The entries that were written and still exist, with their current values, in the order of
-    /// keys.
+    /// The entries that were written after the requested revision and were not deleted since, with
+    /// their current values, in the order of keys.
     pub written: Vec<Entry>,
-    /// The keys that were deleted; may include keys that the caller never saw.
+    /// The keys that were deleted after the requested revision. A key may be among them that the
+    /// caller never saw, because it was also created after that revision.
     pub deleted: Vec<String>,
 }
 

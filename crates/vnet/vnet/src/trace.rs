@@ -56,7 +56,8 @@ pub struct Trace {
     /// The shortest round trip, ns; `None` if no reply came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ns: Option<u64>,
-    /// The ports that frames should pass or were seen at, in the order of the path.
+    /// The ports that the network's routes lead over, and all others at which frames were seen, in
+    /// the order of the path.
     pub places: Vec<Place>,
     /// Where frames were dropped and why, as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -38,7 +38,8 @@ pub(super) struct Server {
     dialogs: HashMap<u64, Dialog>,
     /// Connections that wait for the guest's RST, and until when.
     closing: Vec<(Key, Instant)>,
-    /// The connection that is served first, so that no other comes first each time.
+    /// Index of the connection that the next round serves first. Each round begins one connection
+    /// further, so that no connection is always the first.
     turn: usize,
     counts: Arc<[AtomicU64; 3]>,
     malformed: u64,

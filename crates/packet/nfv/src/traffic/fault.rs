@@ -104,9 +104,9 @@ pub enum Fault {
     /// Two ports have the same name, or names whose app prefixes are equal.
     #[error("port {name}: the port on line {other} already has this name")]
     TwoNames {
-        /// Name of the later of the two ports with this name.
+        /// Name of the port that is defined second and repeats the name.
         name: String,
-        /// Line of the file, from 1, that defines the earlier of the two ports with this name.
+        /// Line of the file, from 1, that defines the first port with this name.
         other: usize,
     },
     /// Two ports have the same MAC address in one VLAN.
@@ -115,29 +115,29 @@ pub enum Fault {
          station needs its own"
     )]
     TwoAddresses {
-        /// Name of the later of the two ports with this address.
+        /// Name of the port that is defined second and repeats the address.
         name: String,
         /// The MAC address.
         mac: Mac,
-        /// Name of the earlier of the two ports with this address.
+        /// Name of the port that is defined first with this address.
         other: String,
     },
-    /// Two ports have the same socket.
+    /// Two ports of the file are configured with the same socket.
     #[error("port {name}: port {other} has the socket {socket} too; each port needs its own")]
     TwoSockets {
-        /// Name of the later of the two ports with this socket.
+        /// Name of the port that is defined second and repeats the socket.
         name: String,
-        /// The socket's path.
+        /// Path of the socket that both ports are configured with.
         socket: String,
-        /// Name of the earlier of the two ports with this socket.
+        /// Name of the port that is defined first with this socket.
         other: String,
     },
     /// Two ports claim a resource that only one can have.
     #[error("port {name} and port {other} have {what}")]
     NotSole {
-        /// Name of the later of the two ports that claim the resource.
+        /// Name of the port that is defined second and claims the resource again.
         name: String,
-        /// Name of the earlier of the two ports that claim the resource.
+        /// Name of the port that is defined first and claims the resource.
         other: String,
         /// Describes the resource, and why it cannot be shared.
         what: String,

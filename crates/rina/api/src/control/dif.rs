@@ -31,9 +31,9 @@ pub struct DifCreate {
     /// Dialect of the DIF, the same for all members.
     #[serde(default, skip_serializing_if = "Dialect::is_native")]
     pub dialect: Dialect,
-    /// Parameters of the DIF, as in `docs/reference/configuration.md`. Only the first member sets
-    /// them; in [`Dialect::Irati`] every member has its own. Absent parameters have the defaults of
-    /// the dialect.
+    /// Parameters of the DIF, as in `docs/reference/configuration.md`. In [`Dialect::Native`] only
+    /// the first member may have them; in [`Dialect::Rlite`] and [`Dialect::Irati`] a joining
+    /// member may have them too. Absent parameters have the defaults of the dialect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
 }

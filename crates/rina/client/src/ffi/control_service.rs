@@ -60,7 +60,8 @@ impl ServiceSlot {
 }
 
 pub(super) struct ControlService {
-    /// File whose lock decides which process serves, after a fork.
+    /// Lock file that the parent and its forked children share. The process that holds the lock
+    /// runs the control service.
     service_lock: OwnedFd,
     node: Node,
     application: OwnedFd,

@@ -53,7 +53,8 @@ pub(super) fn open(node: &Node) -> Result<OwnedFd, Errno> {
     Ok(control)
 }
 
-/// Creates the file whose lock decides which process serves.
+/// Creates the lock file that the parent and its forked children share. The process that holds the
+/// lock runs the control service.
 fn service_lock() -> Result<OwnedFd, Errno> {
     memfd_create(c"rina-control", MemfdFlags::CLOEXEC)
 }

@@ -107,9 +107,10 @@ pub(crate) struct Normal {
     touched: Vec<FlowKey>,
     /// Links of N-1 flows on which PDUs wait, because too many events wait for the manager.
     left: Vec<LinkId>,
-    /// The machine's counters when the row was last updated.
+    /// Copy of the counters of the IPCP's state machine at the last update of `row`. The next
+    /// update adds the difference.
     noted: Counters,
-    /// Breaths since the row was last updated.
+    /// Breaths of the engine since the last update of `row`.
     uncounted: u32,
     now: Instant,
     is_removed: bool,

@@ -208,7 +208,8 @@ impl Syntax {
         }
     }
 
-    /// Whether a whole PDU, without padding, has the right checksum in its PCI.
+    /// Whether the PCI of `pdu` has the right checksum. `pdu` must be the whole PDU; the caller
+    /// removes padding of the N-1 DIF first. Returns false in a dialect without checksums.
     #[must_use]
     pub fn has_valid_checksum(&self, pdu: &[u8]) -> bool {
         self.has_checksum() && rlite::has_valid_checksum(pdu)

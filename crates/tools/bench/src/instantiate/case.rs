@@ -8,10 +8,11 @@ use carina_vnet::pip::inventory::Discovery;
 
 use crate::error::{Attempt, Result};
 
-/// A network to make, and how: `discovery/boot/nodes/providers`.
+/// A case of `carina vnet bench instantiate`: a network to make, and how to make it. As text:
+/// `DISCOVERY/BOOT/NODES/PROVIDERS`, such as `pip/clone/6/1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
-    /// What providers reveal about themselves, which decides where hosts for nodes are found.
+    /// How much each provider (PIP) discloses to VNPs about its hosts and links.
     pub discovery: Discovery,
     /// How VMs are started.
     pub boot: Boot,
@@ -21,24 +22,24 @@ pub struct Case {
     pub providers: usize,
 }
 
-/// Why a text is not a case.
+/// Why a text such as `pip/clone/6/1` cannot be parsed as a [`Case`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaseError {
-    /// The text does not have four parts.
+    /// The text does not have four parts separated by `/`.
     #[error("`{0}`: a case must be DISCOVERY/BOOT/NODES/PROVIDERS, for example pip/clone/6/1")]
     Form(String),
-    /// A word is unknown in its position.
+    /// The first part is not a kind of discovery, or the second is not a way to start VMs.
     #[error("`{case}`: `{word}` is not one of {known}")]
     Word {
         /// The text that was to be parsed as a case.
         case: String,
-        /// The word that is not known.
+        /// The part that is not known.
         word: String,
-        /// The words that are known in that position.
+        /// The valid values for that part.
         known: String,
     },
-    /// A number is too small or too large.
+    /// The number of nodes or of providers is too small or too large.
     #[error("`{case}`: {what}; must be {min} to {max}")]
     Number {
         /// The text that was to be parsed as a case.

@@ -25,7 +25,7 @@ pub use self::temper::{REFUSED, Temper};
 pub struct PlayedHost {
     /// Name of the simulated host, as in its provider's inventory.
     pub name: String,
-    /// The host's resources, as in the inventory of its provider.
+    /// Copy of the host's entry in its provider's inventory: processors, memory and the rest.
     pub owns: Host,
     /// Sum of the rates of all its links to other hosts, in bits per second.
     rate_bps: u64,

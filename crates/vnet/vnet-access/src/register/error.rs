@@ -41,7 +41,8 @@ pub enum RegisterError {
     /// The lease is zero or too long.
     #[error("a lease of {0} s: must be from 1 s to 365 days")]
     Lease(u64),
-    /// The right `dif` is requested, but the node is not a member of a DIF.
+    /// A token with the right `dif` (membership in the network's DIF) is requested, but the access
+    /// point's node is not a member of a DIF.
     #[error(
         "access point {access} of network {network} cannot grant the right `dif`: its node {node} \
          is not a member of a DIF, because no link of it has `as = \"dif\"`"
@@ -49,12 +50,12 @@ pub enum RegisterError {
     NoDif {
         /// Name of the access point.
         access: String,
-        /// Name of the network.
+        /// Name of the network to which the access point belongs.
         network: String,
-        /// Address of the node.
+        /// IPv4 address of the access point's node.
         node: Ipv4Addr,
     },
-    /// The token would have no addresses, or too many.
+    /// The token would list no address at which users reach the access point, or too many.
     #[error("{0} addresses: a token must have 1 to {ADDRESSES_MAX}")]
     Addresses(usize),
     /// The keys are not available or unusable.

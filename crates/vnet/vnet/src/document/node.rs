@@ -13,7 +13,7 @@ use super::{Document, OWN_IMAGE, Position, Span};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Whether the node is a virtual machine, a namespace or a bridge.
+    /// Whether the node is a virtual machine, a namespace or a bridge; `None` for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
     /// Name of the disk image or guest that the node boots; `None` for the default.

@@ -43,7 +43,7 @@ pub struct RefusedChange {
 pub struct NodeStatus {
     /// State of the node.
     pub state: NodeState,
-    /// Whether its console has answered.
+    /// Whether the node's console has answered.
     #[serde(default)]
     pub is_console_ready: bool,
 }
@@ -61,7 +61,8 @@ pub enum NodeState {
     Up,
     /// The operator has stopped the node; it stays off until the operator starts it.
     Stopped,
-    /// The node could not be made, or has ended by itself; the host retries.
+    /// The node could not be made, or its machine or namespace ended without an order to stop; the
+    /// host retries.
     Failed {
         /// The reason, for the provider to read.
         reason: String,

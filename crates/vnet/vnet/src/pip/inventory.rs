@@ -102,7 +102,7 @@ pub struct Border {
     pub reaches: Vec<InterfaceAddress>,
 }
 
-/// Why an inventory is inconsistent.
+/// Where an inventory contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InventoryError {

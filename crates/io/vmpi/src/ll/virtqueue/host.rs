@@ -17,7 +17,9 @@ use crate::ll::layout::Layout;
 use crate::ll::qemu::{Form, Process, State, StateFile, check_file_name, remove_file};
 use crate::ll::watch::Watch;
 
-/// The host's end of one VM over virtqueues. [`crate::ll::HostPort`] says how a thread drives it.
+/// The host's end of VMPI with one VM, over virtqueues. Without a VM: over a socket to the node of
+/// another process or container. The methods that a thread must call, and when, are those of
+/// [`crate::ll::HostPort`].
 #[derive(Debug)]
 pub struct HostPort {
     port: Arc<Port>,
