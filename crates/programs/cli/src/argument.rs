@@ -23,7 +23,7 @@ pub(crate) enum ArgumentError {
     /// The text, which is given here, is not the name of a dialect.
     #[error("dialect {0} is unknown; valid values are {names}", names = dialects())]
     Dialect(String),
-    /// The text is not a range of two numbers.
+    /// The text is not a range of seeds, which has the form `0..1000`.
     #[error("{0} is not a range of seeds; a range looks like 0..1000")]
     Seeds(String),
     /// The range of seeds is empty.

@@ -26,7 +26,7 @@ pub(crate) enum SpecError {
     /// The text begins with none of the three names.
     #[error("{0:?} must be reliable, unreliable or flow-controlled")]
     Name(String),
-    /// A part has no `=`.
+    /// A part after the first comma has no `=`.
     #[error("{0:?} must be FIELD=VALUE")]
     NotAField(String),
     /// The value of a field is wrong.
@@ -58,7 +58,8 @@ pub(crate) enum SpecError {
     /// The value is not a duration.
     #[error(transparent)]
     Duration(#[from] DurationError),
-    /// The value is not a rate or a share.
+    /// The value of a field is neither a valid rate, such as 10Mbit, nor a valid fraction, such as
+    /// 1%.
     #[error(transparent)]
     Traffic(#[from] ParseError),
 }

@@ -83,14 +83,14 @@ pub struct Shared {
     /// Print the result as JSON, for scripts [default: text for people]
     #[arg(long, global = true)]
     pub json: bool,
-    /// Run directory of the daemons to use (`carina node`, `carina vnet agent`), such as
-    /// /run/carina: it has their sockets and counters [default: $CARINA_RUN, else /run/carina for
-    /// root, else $XDG_RUNTIME_DIR/carina, else /tmp/carina-UID]
+    /// Directory with the sockets and counters of the daemons to use (`carina node`, `carina vnet
+    /// agent`), such as /run/carina [default: $CARINA_RUN, else /run/carina for root, else
+    /// $XDG_RUNTIME_DIR/carina, else /tmp/carina-UID]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
     /// Longest time to wait, such as 30s, until `carina node` runs, a DIF is joined, a name is
-    /// registered, or a daemon or guest answers [default: no waiting for what does not exist yet;
-    /// 20 s for an answer]. A running `carina node` always has at least 5 s to answer
+    /// registered, or a daemon or guest answers [default: 20 s for an answer, no waiting for the
+    /// other events]. A running `carina node` always has at least 5 s to answer
     #[arg(long, global = true, value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     pub wait: Option<u64>,
 }

@@ -71,7 +71,7 @@ pub(crate) enum BenchCommand {
     )]
     Lwaftr(CaseArgs),
     /// Measure how many frames pass the rings of a vhost-user port; for comparison: DPDK's
-    /// net_vhost. DPDK's virtio-user is the front end of both
+    /// net_vhost. In both cases DPDK's virtio-user is the front end
     #[command(
         after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  carina bench \
         vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nWithout --sizes, frames \
@@ -128,8 +128,8 @@ pub(crate) enum BenchCommand {
         The command needs root, or a system that allows user namespaces."
     )]
     Ip(IpArgs),
-    /// Measure the bindings: messages in Python, beside Unix sockets, asyncio, uvloop, pyzmq and
-    /// zenoh; net/http in Go, beside TCP over the loopback interface
+    /// Measure the bindings: messages in Python (for comparison: Unix sockets, asyncio, uvloop,
+    /// pyzmq and zenoh) and net/http in Go (for comparison: TCP over the loopback interface)
     #[command(
         after_help = "Examples:\n  carina bench bindings --json > bindings.json\n  carina bench \
         bindings --cases python --sizes 1M --runs 9\n\nCases: python, python-asyncio, \
@@ -152,8 +152,8 @@ pub(crate) enum BenchCommand {
         that allows user namespaces: every measured system is a network namespace or a VM."
     )]
     Paper(PaperArgs),
-    /// Client of `carina bench paper` in another system: reads a request in JSON, and prints each
-    /// measurement as a line of JSON
+    /// Client that `carina bench paper` starts in a VM or network namespace which it measures:
+    /// reads a request in JSON, and prints each measurement as a line of JSON
     #[command(hide = true)]
     Client {
         /// JSON object that lists the measurements; `carina bench paper` makes this object when it

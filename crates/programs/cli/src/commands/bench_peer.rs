@@ -11,8 +11,8 @@ use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{TAKING_SIGNALS, end_server_with_signal};
 use crate::report::progress;
 
-/// Server of `carina bench`, which opens whatever sockets its client requests: use it for
-/// benchmarks only.
+/// Run the server side of `carina bench`. The server opens every socket that its client requests:
+/// use it for benchmarks only.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchPeerArgs {
     /// Application name to register
@@ -20,10 +20,10 @@ pub(crate) struct BenchPeerArgs {
     /// DIF to register the name in [default: all DIFs]
     #[arg(long)]
     dif: Option<DifName>,
-    /// Serve one client after the other [default: end with the first]
+    /// Serve one client after the other [default: exit after the first client]
     #[arg(long)]
     stay: bool,
-    /// Accept flows and discard what they carry [default: serve measurements]
+    /// Accept flows and discard their SDUs [default: serve measurements]
     #[arg(long, conflicts_with = "stay")]
     drain: bool,
 }

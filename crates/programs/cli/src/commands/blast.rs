@@ -29,8 +29,8 @@ use crate::graph_directory::OwnCounters;
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
-/// Send packets out of a port, such as eth1, and measure loss, reordering and latency of those that
-/// return to that port or another
+/// Send packets out of a port, such as eth1, and measure loss, reordering and latency of the
+/// packets that return to that port or to another one
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  carina blast eth1 eth2 --rate 100kpps --for 10s\n  carina blast \
@@ -57,8 +57,8 @@ pub(crate) struct BlastArgs {
     /// With --replay: send the file once only
     #[arg(long, requires = "replay")]
     once: bool,
-    /// Frame lengths in bytes without FCS, with the share of each: 64x7,594x3,1500 repeats 7, 3 and
-    /// 1 frames
+    /// Frame lengths in bytes without FCS, each with its number of frames in a row: 64x7,594x3,1500
+    /// repeats 7 frames of 64 bytes, 3 of 594 and 1 of 1500
     #[arg(long, default_value = "64", conflicts_with = "replay")]
     size: Mix,
     /// Number of flows, which differ in their UDP source ports
@@ -75,7 +75,8 @@ pub(crate) struct BlastArgs {
     /// Source IP address [default: 198.18.0.1, or 2001:2::1 to IPv6 destinations]
     #[arg(long, conflicts_with = "replay")]
     source: Option<IpAddr>,
-    /// Prefix of IPv4 or IPv6 destinations, whose addresses are used one after the other
+    /// Prefix of the IPv4 or IPv6 destination addresses; the packets go to each address of the
+    /// prefix in turn
     #[arg(long, default_value = "198.18.0.2/32", conflicts_with = "replay")]
     to: Destination,
     /// UDP destination port
@@ -97,11 +98,11 @@ pub(crate) struct BlastArgs {
     /// With --find: duration of each trial, such as 2s
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_ns)]
     trial: u64,
-    /// With --find: stop when the rate is known to within this share of it, such as 0.5%; at least
-    /// 0.01%
+    /// With --find: stop when the rate is known to within this fraction of the rate, such as 0.5%;
+    /// at least 0.01%
     #[arg(long, default_value = "1%", value_parser = share)]
     resolution: f64,
-    /// With --find: share of packets that a successful trial may lose, such as 0.1% or 0.001
+    /// With --find: fraction of the packets that a successful trial may lose, such as 0.1% or 0.001
     #[arg(long, default_value = "0", value_parser = share)]
     loss: f64,
     /// With --find: number of times to repeat a trial that lost packets, before the rate counts as

@@ -42,7 +42,7 @@ pub(crate) struct BridgeArgs {
     /// DIF in which to reach the name of --to [default: the first DIF that knows it]
     #[arg(long, value_name = "DIF")]
     to_dif: Option<DifName>,
-    /// Further name to register, whose flows are forwarded too; may be repeated
+    /// Additional application name to register; flows to it are forwarded too; may be repeated
     #[arg(long, value_name = "NAME")]
     register_as: Vec<AppName>,
     /// Application name that --to sees as the caller [default: the name of the original caller]

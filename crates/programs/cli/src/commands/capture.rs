@@ -10,12 +10,13 @@ use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::progress;
 
-/// Copy what an IPCP sends and receives: PDUs of a normal DIF, VMPI records, Ethernet frames
+/// Copy the packets that an IPCP sends and receives: PDUs of a normal DIF, VMPI records, Ethernet
+/// frames
 ///
-/// Shows packets as `carina dissect` does, or writes them into a file (pcapng) that `carina
+/// Shows packets as `carina dissect` does, or writes the packets into a file (pcapng) that `carina
 /// dissect` and Wireshark read. PDUs of a normal DIF are copied without their SDU protection. The
 /// data plane never waits for a capture: packets that are not read in time are counted as missed.
-/// Ctrl-C and SIGTERM end it with a count of the packets (exit code 0).
+/// Ctrl-C and SIGTERM end the command; it then prints the number of packets (exit code 0).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina capture blue

@@ -25,8 +25,8 @@ pub(crate) struct CatArgs {
     /// Register the name and accept one flow [default: connect to the name]
     #[arg(long, short)]
     listen: bool,
-    /// Bytes of input in each SDU, such as 1400; the last SDU may be shorter [default: what one
-    /// read of standard input returns, up to 64k]
+    /// Bytes of input in each SDU, such as 1400; the last SDU may be shorter [default: the bytes
+    /// that one read of standard input returns, at most 64k]
     #[arg(long, value_parser = bytes)]
     sdu_size: Option<u64>,
     /// DIF to use [default: the first one that knows the name; with --listen, all DIFs]

@@ -61,7 +61,8 @@ pub(crate) enum DifCommand {
     Leave {
         /// Name of the DIF to leave
         name: DifName,
-        /// Name of the member (its IPCP) to end [default: the only one that this system has]
+        /// Name of the member (its IPCP) to end [default: the only member of the DIF on this
+        /// system]
         #[arg(long, value_name = "NAME")]
         ipcp: Option<LocalName>,
     },
@@ -80,7 +81,7 @@ pub(crate) enum DifCommand {
     /// List the DIFs of this system, in the order in which they are searched for names
     #[command(after_help = "Example:\n  carina dif list")]
     List,
-    /// Show what a member knows: N-1 DIFs, members, routes, names, QoS cubes, policies
+    /// Show a DIF as one member knows it: N-1 DIFs, members, routes, names, QoS cubes, policies
     #[command(
         after_help = "Examples:\n  carina dif show net\n  carina dif show net --member net.host2"
     )]

@@ -16,11 +16,11 @@ use crate::report::{print_json, print_line};
 
 /// Show the packets of a capture file: PDUs, CDAP messages, VMPI records, RINA ARP
 ///
-/// Reads pcapng, as `carina capture` and other tools write it, and the older pcap. It understands
-/// Ethernet frames, IP packets (link types RAW, LINUX_SLL, LINUX_SLL2, NULL, LOOP) and Carina's own
-/// captures. PDUs may be of any dialect; unless the file or an option names the dialect, it is
-/// guessed from ARP and the first PDU. Each packet is one line; with --verbose a paragraph, with
-/// --json an object.
+/// Reads files in pcapng, such as those of `carina capture`, and in the older pcap. The packets may
+/// be Ethernet frames, IP packets (link types RAW, LINUX_SLL, LINUX_SLL2, NULL, LOOP) or those of
+/// Carina's own captures. PDUs may be of any dialect. If neither the file nor an option names the
+/// dialect, the command guesses the dialect from ARP and the first PDU. Each packet is one line;
+/// with --verbose a paragraph, with --json an object.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina dissect blue.pcapng
@@ -34,7 +34,7 @@ pub(crate) struct DissectArgs {
     /// Print all fields of each packet [default: one line for each packet]
     #[arg(long, short)]
     verbose: bool,
-    /// Field widths in bytes of the DIF, if the file does not contain them:
+    /// Widths in bytes of the DIF's PCI fields, if the file does not contain them:
     /// address=2,cep=2,qos=1,seq=4,ctrl_seq=4,length=2,rate=4,frame=4, and delimiting=standard or
     /// none
     #[arg(long, value_name = "KEY=VALUE,..", default_value = "")]

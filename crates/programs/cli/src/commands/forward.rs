@@ -40,11 +40,11 @@ pub(crate) struct ForwardArgs {
     /// Ports to forward between, such as eth1 or tap:inside,mtu=1500 (see below)
     #[arg(required = true, value_name = "PORT")]
     ports: Vec<PortSpec>,
-    /// How the port at which a frame leaves is chosen
+    /// How the command chooses the port at which a frame leaves
     #[arg(long, value_enum, default_value_t = Choice::Wire)]
     by: Choice,
-    /// Number of extra hops in each direction; each swaps the MAC addresses and decrements the TTL
-    /// or hop limit
+    /// Number of extra forwarding steps in each direction; each step swaps the MAC addresses and
+    /// decrements the TTL or hop limit
     #[arg(long, default_value_t = 0)]
     hops: usize,
     /// With --by route: Carina's own IP address at a port, such as eth1=10.1.0.1; at most one IPv4
@@ -85,11 +85,13 @@ pub(crate) struct ForwardArgs {
 /// How the output port of a frame is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// The other port, of two
+    /// With two ports: out of the port at which the frame did not arrive. With one port, which
+    /// needs --hops: out of the same port
     Wire,
     /// The port where the destination MAC address was last seen
     Mac,
-    /// The port of the longest prefix of the IPv4 or IPv6 destination
+    /// The port of the route with the longest prefix that contains the IPv4 or IPv6 destination
+    /// address
     Route,
 }
 

@@ -40,9 +40,9 @@ pub(crate) enum GraphCommand {
     Run(RunArgs),
     /// Check a graph without running it
     ///
-    /// Builds the apps, but opens no device and no socket, and creates no file. Of an app that
-    /// needs one of these, only the values are checked: a graph that passes can still fail at the
-    /// start.
+    /// Builds the apps, but opens no device and no socket, and creates no file. For an app that
+    /// needs a device, socket or file, only the values are checked: a graph that passes can still
+    /// fail at the start.
     #[command(after_help = "Example:\n  carina graph check router.toml")]
     Check {
         /// TOML file that describes the graph

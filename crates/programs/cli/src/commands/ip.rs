@@ -18,13 +18,13 @@ use crate::report::{print_json, print_line};
 #[derive(Debug, Subcommand)]
 pub(crate) enum IpCommand {
     Up(Box<UpArgs>),
-    /// List the prefixes that are reached over each interface, and the names behind them
+    /// List the prefixes that each interface reaches, and the application names that serve them
     #[command(after_help = "Example:\n  carina ip routes")]
     Routes,
     /// List the flows of each interface, with packets and bytes
     #[command(after_help = "Example:\n  carina ip peers --json")]
     Peers,
-    /// Show what each interface has counted, with dropped packets by reason
+    /// Show the counters of each interface, with dropped packets by reason
     #[command(after_help = "Example:\n  carina ip stats")]
     Stats,
 }
@@ -64,7 +64,8 @@ pub(crate) struct UpArgs {
     /// members of the DIF]
     #[arg(long, value_name = "PREFIX")]
     peer: Vec<IpPrefix>,
-    /// Network namespace of the interface: a name or a path [default: that of this command]
+    /// Network namespace of the interface: a name or a path [default: the namespace of this
+    /// command]
     #[arg(long, value_name = "NAME")]
     netns: Option<PathBuf>,
     /// MTU of the interface in bytes [default: the longest packet that the DIF does not fragment,

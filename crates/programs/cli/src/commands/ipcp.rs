@@ -83,23 +83,23 @@ struct NetworkArgs {
     /// kind=af_xdp,interface=eth1; docs/reference/ports.md lists the kinds and their keys
     #[arg(long, value_name = "kind=KIND,KEY=VALUE,...", value_parser = graph_port)]
     port: Option<Map<String, Value>>,
-    /// Type eth with --port: MAC address of this station, such as 02:00:00:00:00:01 [default: that
-    /// of the port, else a random one]
+    /// Type eth with --port: MAC address of this station, such as 02:00:00:00:00:01 [default: the
+    /// port's MAC address, else a random one]
     #[arg(long, requires = "port")]
     mac: Option<String>,
     /// Type eth: VLAN id from 1 to 4094, or 0 for frames without a VLAN tag [default: the DIF's
     /// name if it is a number, else 0]
     #[arg(long)]
     vlan: Option<u16>,
-    /// Type eth: how ARP requests carry application names; all stations of the DIF need the same
-    /// [default: native]
+    /// Type eth: format of the ARP requests, which carry application names; all members of the DIF
+    /// need the same format [default: native]
     #[arg(long, value_enum)]
     arp: Option<Arp>,
     /// Types udp and tcp: address and port on which to accept flows [default: 0.0.0.0:3359]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
-    /// Types udp and tcp: how datagrams or the stream carry SDUs; both ends need the same [default:
-    /// native]
+    /// Types udp and tcp: format in which datagrams or the TCP stream carry SDUs; both ends need
+    /// the same format [default: native]
     #[arg(long, value_enum)]
     framing: Option<Frames>,
     /// Types udp and tcp: address at which to reach an application, such as b.ipcp=192.0.2.7; may

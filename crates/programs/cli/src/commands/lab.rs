@@ -89,7 +89,7 @@ pub(crate) enum LabCommand {
         #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
         svg: Option<PathBuf>,
     },
-    /// Check a lab file, and print what `up` would do, without doing it
+    /// Check a lab file, and print the steps of `carina lab up` without running them
     #[command(after_help = "Example:\n  carina lab check examples/labs/recursive.lab --json")]
     Check {
         /// File that describes the lab to check, such as examples/labs/two-systems.lab
@@ -114,7 +114,8 @@ pub(crate) struct UpArgs {
     /// Name of the lab [default: name of the file without its extension]
     #[arg(long)]
     name: Option<LocalName>,
-    /// Keep what was made if something fails, to look at it [default: remove it]
+    /// If the lab cannot be made completely, keep its parts so that you can look at them [default:
+    /// remove them]
     #[arg(long)]
     keep: bool,
     #[command(flatten)]

@@ -58,7 +58,7 @@ pub(crate) enum LwaftrCommand {
     /// Forward the frames of two captures repeatedly on one core, and print the rates
     ///
     /// Prints a line each second: the time in seconds, then frames (10^6 per second) and bits (10^9
-    /// per second) of decapsulated packets, then the same of encapsulated packets.
+    /// per second) of decapsulated packets, then both rates of encapsulated packets.
     #[command(after_help = "Examples:\n  \
         carina lwaftr bench lwaftr.conf in4.pcap in6.pcap --for 10s\n  \
         carina lwaftr bench lwaftr.conf in4.pcap in6.pcap --cpu 1 --bench-file rates.csv\n\n\
@@ -72,7 +72,7 @@ pub(crate) enum LwaftrCommand {
         /// File to write [default: the configuration's name with .compiled appended]
         out: Option<PathBuf>,
     },
-    /// Print the counters of all running AFTRs, except those that are 0
+    /// Print the counters of all running AFTRs, except counters that are 0
     #[command(after_help = "Examples:\n  carina lwaftr query\n  carina lwaftr query drop --json")]
     Query {
         /// Print only counters whose name contains this text [default: all]
@@ -94,7 +94,7 @@ pub(crate) enum LwaftrCommand {
         /// inside tunnels
         packets: Monitor,
         /// AFTR to command: the name in its configuration, or its process id [default: the only
-        /// one running]
+        /// running AFTR]
         id: Option<String>,
     },
     #[cfg(feature = "tools")]

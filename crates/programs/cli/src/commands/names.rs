@@ -34,11 +34,13 @@ pub(crate) struct NamesArgs {
     /// the kernel chooses one [default: list the names and exit]
     #[arg(long, value_name = "HOST:PORT")]
     dns: Option<String>,
-    /// Domain whose names below it are names of applications, such as vm; may be repeated. In other
-    /// domains than dif.internal, the application of web.vm is web.vm:PORT
+    /// Domain of host names that stand for applications, such as vm; may be repeated. In
+    /// dif.internal, the host web.dif.internal is the application web:PORT or web. In any other
+    /// domain the whole host name counts: web.vm is the application web.vm:PORT
     #[arg(long = "domain", value_name = "DOMAIN", default_value = "dif.internal")]
     domains: Vec<String>,
-    /// File of further names with fixed addresses, in the format of /etc/hosts [default: no file]
+    /// File with additional host names and their fixed addresses, in the format of /etc/hosts
+    /// [default: no file]
     #[arg(long, value_name = "FILE", requires = "dns")]
     hosts: Option<PathBuf>,
 }

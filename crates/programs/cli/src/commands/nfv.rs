@@ -46,7 +46,7 @@ pub(crate) enum NfvCommand {
         #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
         over: u64,
     },
-    /// Print what connects a virtual machine to a port: arguments for QEMU, or elements for libvirt
+    /// Print the QEMU arguments or libvirt elements that connect a virtual machine to a port
     #[command(
         after_help = "Examples:\n  qemu-system-x86_64 -m 1G … $(carina nfv args web \
         --memory 1G)\n  carina nfv args web --libvirt\n  carina nfv args web --file \

@@ -45,9 +45,9 @@ pub(crate) struct NodeArgs {
     /// Name of the DIF between this VM and its host, for the IPCP that --guest creates
     #[arg(long, default_value = "hv", requires = "guest")]
     guest_dif: carina_api::DifName,
-    /// Scheduling priority of the node's threads, -20 (highest) to 19, as for nice(1) [default:
-    /// that of the shell]. With a negative value the node answers its neighbours in time even on a
-    /// saturated system, but it interrupts applications more often, which lowers throughput
+    /// Scheduling priority of the node's threads, -20 (highest) to 19, as for nice(1) [default: the
+    /// priority of the shell]. With a negative value the node answers its neighbours in time even
+    /// on a saturated system, but it interrupts applications more often, which lowers throughput
     #[arg(long, value_name = "N", allow_hyphen_values = true,
           value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,

@@ -57,8 +57,8 @@ pub(crate) struct PerfArgs {
     /// [default: --size only]
     #[arg(long, conflicts_with = "size")]
     sweep: Option<Sweep>,
-    /// Send for this time, such as 10s, even when the flow stalls [default: 5s, or no limit with
-    /// --count]
+    /// Time for which to send, such as 10s; if the flow stalls, the command ends at most 10 s later
+    /// [default: 5s; with --count: no limit]
     #[arg(long, short = 't', value_parser = parse_ns)]
     duration: Option<u64>,
     /// Number of SDUs to send [default: as many as fit into --duration]
@@ -77,11 +77,12 @@ pub(crate) struct PerfArgs {
     /// Let the server send and this client receive [default: this client sends]
     #[arg(long)]
     reverse: bool,
-    /// Compare every byte that arrives with what was sent [default: check sequence
-    /// numbers only]
+    /// Compare every byte that arrives with the byte that was sent [default: check sequence numbers
+    /// only]
     #[arg(long)]
     verify: bool,
-    /// Print the receiver's figures at this interval, such as 1s [default: only at the end]
+    /// Print the receiver's measurements so far at this interval, such as 1s [default: only at the
+    /// end]
     #[arg(long, short, value_parser = parse_ns)]
     interval: Option<u64>,
     #[arg(long, default_value = "reliable", help = SPEC_HELP)]

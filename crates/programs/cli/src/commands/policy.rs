@@ -17,7 +17,7 @@ use crate::commands::rib::fields_text;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// List and change the policies of DIFs: how routing, scheduling and others decide
+/// List and change the policies of DIFs, which decide about routing, scheduling and other functions
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     /// List the available policies of every component, with parameters and defaults
@@ -26,8 +26,8 @@ pub(crate) enum PolicyCommand {
         carina policy list --dialect rlite"
     )]
     List {
-        /// List the policies of this DIF's dialect, and mark those in force [default: none are
-        /// marked]
+        /// List the policies of this DIF's dialect, and mark the policies in force [default: none
+        /// are marked]
         #[arg(long)]
         dif: Option<DifName>,
         /// List the policies of this dialect: native, rlite or irati [default: native]

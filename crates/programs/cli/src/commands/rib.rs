@@ -29,8 +29,8 @@ pub(crate) enum RibCommand {
         /// Number of levels below the object to list [default: all]
         #[arg(long, value_name = "LEVELS")]
         depth: Option<u32>,
-        /// List only objects with this field value, or with class=CLASS of that class; may be
-        /// repeated, then all must hold
+        /// List only objects that have this field value or, with class=CLASS, this class; may be
+        /// repeated: then all conditions must hold
         #[arg(long = "where", value_name = "FIELD=VALUE", value_parser = condition)]
         conditions: Vec<String>,
         #[command(flatten)]

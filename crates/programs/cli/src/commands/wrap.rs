@@ -70,8 +70,8 @@ pub(crate) struct WrapArgs {
     /// the socket, and the settings are in the environment
     #[arg(long, hide = true)]
     relay: bool,
-    /// Print how many datagrams were dropped of sockets with several peers, for each reason, by
-    /// this user's programs with this node; no program is run
+    /// Print how many datagrams of sockets with several peers were dropped, for each reason, by
+    /// this user's wrapped programs with this node; run no program
     #[arg(long, conflicts_with_all = ["relay", "program"])]
     drops: bool,
     /// Program to run, with its arguments

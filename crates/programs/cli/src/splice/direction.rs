@@ -21,9 +21,10 @@ pub(crate) struct Counts {
 /// Why a direction ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The writer closed its flow, and everything was delivered.
+    /// The application that sends in this direction closed its flow, and all its SDUs were
+    /// delivered.
     Closed,
-    /// The reader closed its flow.
+    /// The application that receives in this direction closed its flow.
     Unread,
     /// One of the flows broke. The caller has to deallocate the other one, so that it fails too.
     Failed {

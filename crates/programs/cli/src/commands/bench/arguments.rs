@@ -26,7 +26,8 @@ pub(crate) struct PaperArgs {
     /// Duration of each single measurement, such as 300ms
     #[arg(long, default_value = "300ms", value_parser = parse_ns)]
     pub(super) time: u64,
-    /// SDU sizes in bytes, separated by commas, such as 64,1400 [default: those of each figure]
+    /// SDU sizes in bytes, separated by commas, such as 64,1400 [default: each measurement has
+    /// sizes of its own]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
     /// Directory for tables, figures (SVG) and results.json [default: none are written]
@@ -54,8 +55,8 @@ pub(crate) struct HvArgs {
     /// Cases to measure, separated by commas [default: guest-to-host,host-to-guest,echo]
     #[arg(long, value_delimiter = ',')]
     pub(super) cases: Vec<String>,
-    /// Systems to compare, separated by commas; limit is a bare ring in the same memory [default:
-    /// carina,ivshmem-plain,virtqueue,vsock,limit,virtio-net,e1000]
+    /// Systems to compare, separated by commas; limit is a bare ring in the same memory, without
+    /// Carina [default: carina,ivshmem-plain,virtqueue,vsock,limit,virtio-net,e1000]
     #[arg(long, value_delimiter = ',')]
     pub(super) systems: Vec<String>,
     /// Measure the echo of an idle flow, alone and beside this number of flows that send as fast as
@@ -81,7 +82,7 @@ pub(crate) struct LocalArgs {
     /// SDU sizes in bytes, separated by commas [default: 64,512,1500,4000,65536]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
-    /// Systems whose two processes are pinned to CPUs 0 and 1
+    /// Which of the compared systems have their two processes pinned to CPUs 0 and 1
     #[arg(long, value_enum, default_value = "shared")]
     pub(super) pin: PinArg,
 }
@@ -96,8 +97,8 @@ pub(crate) struct CaseArgs {
     /// Duration of each single measurement, such as 300ms
     #[arg(long, default_value = "1s", value_parser = parse_ns)]
     pub(super) time: u64,
-    /// Sizes in bytes, separated by commas: of frames without FCS, or of payloads [default: see the
-    /// end of this help]
+    /// Sizes in bytes, separated by commas: lengths of frames without FCS, or of payloads, as the
+    /// end of this help says [default: see the end of this help]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
     /// Cases to measure, separated by commas [default: all]
@@ -131,11 +132,11 @@ pub(crate) struct IpArgs {
 pub(crate) struct BindingsArgs {
     #[command(flatten)]
     pub(super) cases: CaseArgs,
-    /// Python interpreter that has the package carina [default: that of the tests of the package in
+    /// Python interpreter that has the package carina [default: the one of the package's tests in
     /// target/python/venv if it exists, otherwise python3]
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
-    /// Directory of the sources of the Go module
+    /// Directory with the source code of the Go module
     #[arg(long, value_name = "DIR", default_value = "bindings/go")]
     go_module: PathBuf,
 }
@@ -177,13 +178,13 @@ pub(crate) struct FlowsArgs {
     pub(super) runs: usize,
 }
 
-/// Systems of `carina bench local` whose two processes are pinned to CPUs 0 and 1. The systems are
-/// Carina, the limit (a bare ring in shared memory), Unix sockets, UDP and TCP.
+/// Which systems that `carina bench local` compares have their two processes pinned to CPUs 0 and
+/// 1. The systems are Carina, a bare ring in shared memory (the limit), Unix sockets, UDP and TCP.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub(super) enum PinArg {
-    /// The limit only (a bare ring in shared memory)
+    /// Only the limit, a bare ring in shared memory
     Limit,
-    /// The limit and Carina, whose processes share memory
+    /// The limit and Carina, the systems whose processes share memory
     Shared,
     /// All systems; Unix sockets, UDP and TCP are slower when pinned
     All,

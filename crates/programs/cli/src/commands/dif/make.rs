@@ -31,17 +31,17 @@ pub(crate) struct JoinArgs {
     /// Name of the member to enroll with, such as net.host [default: any member that answers]
     #[arg(long, value_name = "IPCP")]
     via: Option<AppName>,
-    // In dialects rlite and irati each member has a configuration of its own.
+    // A member that joins may have these options in dialects rlite and irati only.
     #[command(flatten)]
     config: ConfigArgs,
 }
 
-/// Configuration of the DIF, given by its first member. In dialects rlite and irati each member
-/// gives its own.
+/// Configuration of the DIF. In the native dialect only the first member sets it. In dialect rlite
+/// a member that joins may also set it; in dialect irati each member sets its own.
 #[derive(Debug, clap::Args)]
 #[command(
     next_help_heading = "Configuration of the DIF, set by its first member (dialects rlite and \
-        irati: set for each member)"
+        irati: also by a member that joins)"
 )]
 struct ConfigArgs {
     /// Longest PDU in bytes [default: the longest that all N-1 DIFs carry without fragmenting]
@@ -51,15 +51,15 @@ struct ConfigArgs {
     #[arg(long, value_name = "BYTES")]
     address_bytes: Option<u8>,
     /// Policy of one component, such as routing=link-state; may be repeated for other components.
-    /// `carina policy list` shows all, and their defaults
+    /// `carina policy list` shows all policies, and the default of each component
     #[arg(long = "policy", value_name = "COMPONENT=NAME[,PARAM=VALUE..]")]
     policies: Vec<Choice>,
     /// Number of relays, up to 255, that a PDU may cross before it is dropped [default: 64; dialect
     /// irati refuses this option]
     #[arg(long, value_name = "COUNT")]
     hop_limit: Option<u8>,
-    /// Time between two keep-alives to a neighbour, in milliseconds; three missed ones end the link
-    /// [default: 5000; dialect rlite: 20000; dialect irati: fixed at 30000]
+    /// Time between two keep-alives to a neighbour, in milliseconds; a neighbour that misses three
+    /// is lost [default: 5000; dialect rlite: 20000; dialect irati: fixed at 30000]
     #[arg(long, value_name = "MS")]
     keepalive_ms: Option<u32>,
 }
@@ -109,12 +109,13 @@ struct MemberArgs {
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
     /// How members authenticate each other: none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE (see
-    /// `carina key`). All members need the same kind: the same password, or a key of their own that
-    /// the ALLOWEDFILE of the others lists [default: none]
+    /// `carina key`). All members use the same kind. With password, all have the same password;
+    /// with ed25519, each has a key of its own, which the ALLOWEDFILE of every other member lists
+    /// [default: none]
     #[arg(long, value_name = "KIND:FILE")]
     auth: Option<String>,
-    /// Protocol of the DIF, the same at all members: native, or rlite or irati to join a DIF of
-    /// those stacks
+    /// Protocol of the DIF, the same at all members: native, or the protocol of another stack,
+    /// rlite or irati
     #[arg(long, default_value = "native", value_name = "NAME")]
     dialect: Dialect,
 }

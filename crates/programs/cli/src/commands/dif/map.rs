@@ -21,7 +21,7 @@ use crate::report::{print_json, print_line};
 pub(crate) struct MapArgs {
     /// Name of the DIF to draw
     name: DifName,
-    /// Member whose knowledge of the DIF is drawn, by name or address [default: the member of this
+    /// Member whose view of the DIF is drawn, by name or address [default: the member of this
     /// system]
     #[arg(long)]
     member: Option<String>,

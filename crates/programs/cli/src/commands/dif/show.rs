@@ -19,7 +19,8 @@ use crate::report::{print_json, print_line};
 pub(crate) struct ShowArgs {
     /// Name of the DIF to show
     name: DifName,
-    /// Member whose knowledge to show, by name or address [default: the member of this system]
+    /// Member whose view of the DIF to show, by name or address [default: the member of this
+    /// system]
     #[arg(long)]
     member: Option<String>,
 }

@@ -21,7 +21,7 @@ pub(crate) enum AlarmsCommand {
     #[command(after_help = "Example:\n  carina lwaftr alarms get-state --json")]
     GetState {
         /// Running AFTR, given by the name in its configuration or by its process id [default: the
-        /// only one that runs]
+        /// only running AFTR]
         id: Option<String>,
     },
     /// Remove alarms from the list; an alarm whose condition still holds is raised again
@@ -34,7 +34,7 @@ pub(crate) enum AlarmsCommand {
         /// Type of the alarms, such as arp-resolution
         kind: String,
         /// Running AFTR, given by the name in its configuration or by its process id [default: the
-        /// only one that runs]
+        /// only running AFTR]
         id: Option<String>,
     },
     /// Set the operator's state of the alarms of a type, such as acknowledged
@@ -43,10 +43,10 @@ pub(crate) enum AlarmsCommand {
     SetOperatorState {
         /// Alarms to change: their type, or TYPE/QUALIFIER
         kind: String,
-        /// State that the operator gives the alarms
+        /// New operator state of the alarms
         state: State,
         /// Running AFTR, given by the name in its configuration or by its process id [default: the
-        /// only one that runs]
+        /// only running AFTR]
         id: Option<String>,
     },
 }
@@ -54,11 +54,11 @@ pub(crate) enum AlarmsCommand {
 /// Selects the alarms to purge: those that match all criteria.
 #[derive(Debug, Args)]
 pub(crate) struct PurgeArgs {
-    /// Alarms to purge: all, those whose condition has ended (cleared), or those whose condition
-    /// holds
+    /// Alarms to purge: any, cleared (the condition has ended) or not-cleared (the condition still
+    /// holds)
     which: Which,
     /// Running AFTR, given by the name in its configuration or by its process id [default: the only
-    /// one that runs]
+    /// running AFTR]
     id: Option<String>,
     /// Purge only alarms with this severity: is:V, below:V or above:V, where V is warning, minor,
     /// major or critical
@@ -98,7 +98,7 @@ pub(super) enum Comparison {
 pub enum State {
     /// No state
     None,
-    /// Acknowledged: someone is working on it
+    /// Acknowledged: someone works on the problem
     Ack,
     /// The problem is solved
     Closed,

@@ -27,7 +27,7 @@ pub(crate) enum ConfigCommand {
         configuration of the AFTR, or its process id."
     )]
     Get(Part),
-    /// Print the counters of a running AFTR, or those that a path names
+    /// Print the counters of a running AFTR: all, or the counters below a path
     #[command(after_help = "Example:\n  \
         carina lwaftr config get-state aftr1 /softwire-state/in-ipv4-packets")]
     GetState(Part),
@@ -44,7 +44,7 @@ pub(crate) enum ConfigCommand {
     #[command(after_help = "Example:\n  carina lwaftr config remove aftr1 \
         '/softwire-config/binding-table/softwire[ipv4=192.0.2.1][psid=5]'")]
     Remove(Part),
-    /// Replace the whole configuration by that of another file
+    /// Replace the whole configuration by the contents of a file
     #[command(after_help = "Example:\n  carina lwaftr config load aftr1 other.conf")]
     Load {
         /// Running AFTR, given by the name in its configuration or by its process id

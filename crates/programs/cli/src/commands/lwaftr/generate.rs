@@ -14,7 +14,7 @@ use crate::report::print_line;
 /// Options of `carina lwaftr generate`: the softwires to generate, and the capture files to write.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GenerateArgs {
-    /// First IPv4 address that customers share; the other ones follow it
+    /// First of the IPv4 addresses that customers share; the others follow in sequence
     ipv4: Ipv4Addr,
     /// Number of IPv4 addresses that customers share
     addresses: u32,

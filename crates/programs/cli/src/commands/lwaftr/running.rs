@@ -66,8 +66,9 @@ pub(crate) struct RunArgs {
     workers: Option<u16>,
     /// Processors to run on, by number from 0 [default: any]
     ///
-    /// With one worker: its processor. With several workers: the first number is the processor of
-    /// the thread that runs the ports, each further number that of one worker.
+    /// With one worker: the processor of the worker. With several workers: the first number is the
+    /// processor of the thread that runs the ports, and each further number is the processor of one
+    /// worker.
     #[arg(long, value_name = "CPU,CPU", value_delimiter = ',')]
     cpu: Vec<usize>,
     /// Number of frames that the buffer pool of each thread holds

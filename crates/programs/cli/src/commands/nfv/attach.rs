@@ -31,7 +31,7 @@ pub(crate) struct AttachArgs {
     #[arg(long)]
     libvirt: bool,
     /// Size of the guest's memory, such as 1G, as for QEMU's -m; adds the arguments by which QEMU
-    /// shares it [default: add no such arguments]
+    /// shares this memory with Carina [default: print no such arguments]
     #[arg(long, value_name = "SIZE", conflicts_with = "libvirt", value_parser = size)]
     memory: Option<String>,
     /// Add vectors=0, for a QEMU without KVM: otherwise QEMU 7.2 crashes when the guest enables

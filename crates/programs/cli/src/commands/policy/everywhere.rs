@@ -25,7 +25,8 @@ struct Row {
     /// Why the member refused the write or was not reached; `None` if it accepted the write.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// The write is wrong for this member in any case: a retry does not help.
+    /// Whether a retry is useless, because the member refuses this policy or its parameters in
+    /// principle.
     #[serde(skip)]
     is_final: bool,
 }

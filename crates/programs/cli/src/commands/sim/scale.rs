@@ -25,7 +25,8 @@ pub(crate) struct ScaleArgs {
     /// each region is a DIF of its own
     #[arg(long, default_value_t = 32)]
     regions: usize,
-    /// Number of systems in each region that talk to other regions, its border system included
+    /// Number of systems in each region that talk to other regions, including the region's border
+    /// system
     #[arg(long, default_value_t = 4)]
     above: usize,
     /// Seed of the first run; each further run uses the next seed

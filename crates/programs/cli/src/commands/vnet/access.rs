@@ -20,9 +20,9 @@ use crate::report::{print_json, print_line};
 pub(super) struct UserArgs {
     /// Name of the network that the end user may join
     name: String,
-    /// Name of the access point, as in the document
+    /// Name of the access point where the end user joins the network, as in the network's document
     access: String,
-    /// Name of the end user, as in the document
+    /// Name of the end user, as the document lists it at the access point
     #[arg(long)]
     user: String,
 }
@@ -62,7 +62,7 @@ pub(crate) struct RevokeArgs {
 /// Options of `carina vnet users`: the network whose end users to list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsersArgs {
-    /// Name of the network whose end users to list [default: the only one]
+    /// Name of the network whose end users to list [default: the only network]
     name: Option<String>,
     #[command(flatten)]
     operator: OperatorArgs,

@@ -37,8 +37,8 @@ pub(crate) enum VnetBenchCommand {
         one thread; all cases with ten seeds take minutes."
     )]
     Embed(EmbedArgs),
-    /// Measure how long providers take to make a network of VMs until all of it answers, phase by
-    /// phase
+    /// Measure the time in which providers make a network of VMs, until every node and link has
+    /// answered, phase by phase
     #[command(
         after_help = "Examples:\n  carina vnet bench instantiate --json > instantiate.json\n  \
         carina vnet bench instantiate --discovery pip --boot clone --providers 1\n  carina vnet \
@@ -61,8 +61,8 @@ pub(crate) enum VnetBenchCommand {
         measurement. Needs root."
     )]
     Forward(ForwardArgs),
-    /// Measure what one TCP stream gets of a link's rate, and round trips beside it; for
-    /// comparison: the token bucket of the kernel
+    /// Measure the throughput of one TCP stream on a link with a rate, and round-trip times beside
+    /// the stream; for comparison: the token bucket of the kernel
     #[command(
         after_help = "Examples:\n  carina vnet bench rates --time 6s --json > rates.json\n  \
         carina vnet bench rates --cases 1M,50M --runs 3\n\n--sizes gives the payload of an echo \
@@ -108,8 +108,8 @@ pub(crate) struct ForwardArgs {
 /// Options of `carina vnet bench instantiate`: which networks to make, and how often.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InstantiateArgs {
-    /// What providers reveal about themselves, separated by commas: pip, vnp, abstract [default:
-    /// all]
+    /// How much providers disclose to VNPs, separated by commas: pip (names of locations only), vnp
+    /// (every host and link), abstract (sums for each location) [default: all]
     #[arg(long, value_delimiter = ',')]
     discovery: Vec<String>,
     /// How VMs are started, separated by commas: cold (boot), clone (from a snapshot), pool (booted
@@ -122,8 +122,8 @@ pub(crate) struct InstantiateArgs {
     /// Numbers of providers, each with one host, separated by commas [default: 1,3]
     #[arg(long, value_delimiter = ',')]
     providers: Vec<usize>,
-    /// Cases by name in place of the options above: DISCOVERY/BOOT/NODES/PROVIDERS, such as
-    /// pip/clone/6/1
+    /// Cases to measure in place of the options above, separated by commas:
+    /// DISCOVERY/BOOT/NODES/PROVIDERS with one value of each option, such as pip/clone/6/1
     #[arg(long, value_delimiter = ',', value_name = "CASE",
           conflicts_with_all = ["discovery", "boot", "nodes", "providers"])]
     cases: Vec<String>,
@@ -140,11 +140,11 @@ pub(crate) struct EmbedArgs {
     /// Substrates, separated by commas: wx100, geant, brain [default: all, or wx100 with --eta]
     #[arg(long, value_delimiter = ',')]
     topology: Vec<String>,
-    /// Arrival rates, in requests in a unit of time, separated by commas [default: 0.14,0.2,0.3,0.4
-    /// for wx100, 0.016 for geant, 0.004 for brain]
+    /// Arrival rates, in requests per time unit of the simulation, separated by commas [default:
+    /// 0.14,0.2,0.3,0.4 for wx100, 0.016 for geant, 0.004 for brain]
     #[arg(long, value_delimiter = ',')]
     eta: Vec<f64>,
-    /// Number of cases that are drawn for each substrate and arrival rate, from seed 1
+    /// Number of random cases for each substrate and arrival rate; their seeds count from 1
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// Number of networks that are requested in each case

@@ -19,7 +19,7 @@ use crate::graph_directory::GraphEntry;
 pub(crate) struct CaptureArgs {
     /// Link to capture: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     link: String,
-    /// Name of the link's network [default: the only one]
+    /// Name of the link's network [default: the only network]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]

@@ -27,10 +27,11 @@ pub(crate) enum VnetCommand {
         carina --json vnet up demo.toml --keep\n\nExit code 3: the document is wrong, or the \
         network does not fit.")]
     Up(network::UpArgs),
-    /// Change a network to match its document; what does not differ stays as it is
+    /// Change a network to match its document; nodes and links without a difference stay unchanged
     #[command(after_help = "Example:\n  carina vnet apply demo.toml")]
     Apply(network::ApplyArgs),
-    /// Show what `up` or `apply` would do with a document, and whether it fits
+    /// Show the changes that `up` or `apply` would make for a document, and whether the network
+    /// fits
     ///
     /// Each difference has a mark and a reason. Marks: `+` make, `~` change while it runs, `-` end,
     /// `-/+` end and recreate.
@@ -47,7 +48,7 @@ pub(crate) enum VnetCommand {
         carina vnet down --all"
     )]
     Down {
-        /// Name of the network to remove [default: the only one]
+        /// Name of the network to remove [default: the only network]
         name: Option<String>,
         /// Remove all networks
         #[arg(long, conflicts_with = "name")]
@@ -55,13 +56,13 @@ pub(crate) enum VnetCommand {
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// List the networks of this host, or with --vno those of the operator
+    /// List the networks of this host, or with --vno the networks of that operator
     #[command(after_help = "Example:\n  carina vnet list --json")]
     List(OperatorArgs),
-    /// Show nodes and links of a network, and how long each phase of its making took
+    /// Show nodes and links of a network, and the time of each phase in which the network was made
     #[command(after_help = "Examples:\n  carina vnet status\n  carina --json vnet status demo")]
     Status {
-        /// Name of the network to show [default: the only one]
+        /// Name of the network to show [default: the only network]
         name: Option<String>,
         #[command(flatten)]
         operator: OperatorArgs,
@@ -78,7 +79,8 @@ pub(crate) enum VnetCommand {
         #[arg(long)]
         vnet: Option<String>,
     },
-    /// Draw a network as SVG, with the states of its nodes and links; or a document before it is up
+    /// Draw a network as SVG, with the states of its nodes and links; or draw a document, without
+    /// states
     #[command(after_help = "Examples:\n  carina vnet show demo --svg demo.svg\n  \
         carina vnet show demo.toml --svg demo.svg")]
     Show {
@@ -92,10 +94,10 @@ pub(crate) enum VnetCommand {
         #[command(flatten)]
         operator: OperatorArgs,
     },
-    /// Show the events of a network: what was made, changed, repaired or failed
+    /// Show the events of a network: parts that were made, changed or repaired, and failures
     #[command(after_help = "Examples:\n  carina vnet events\n  carina vnet events demo --follow")]
     Events {
-        /// Name of the network whose events to show [default: the only one]
+        /// Name of the network whose events to show [default: the only network]
         name: Option<String>,
         /// Also show new events as they happen, until Ctrl-C [default: exit after the past events]
         #[arg(long, short)]
@@ -122,7 +124,7 @@ pub(crate) enum VnetCommand {
     Console {
         /// Name of the node whose console to connect to
         node: String,
-        /// Name of the node's network [default: the only one]
+        /// Name of the node's network [default: the only network]
         #[arg(long)]
         vnet: Option<String>,
         #[command(flatten)]
@@ -155,8 +157,8 @@ pub(crate) enum VnetCommand {
     Undrain(roles::draining::HostArgs),
     /// Save a running network to a new directory: document, addresses, and the memory of its VMs
     ///
-    /// All virtual machines pause at the same time, and resume after the save. Of a node that is a
-    /// namespace, only its entry in the document is saved.
+    /// All virtual machines pause at the same time, and resume after the save. A namespace is saved
+    /// without its processes: as its entry in the document only.
     #[command(
         after_help = "Example:\n  carina vnet save demo demo.saved\n\nOnly the owner can read \
         the directory, because it contains the memory of machines."
@@ -218,7 +220,7 @@ pub(crate) enum VnetCommand {
     /// Stop a node; it stays off until `start`
     ///
     /// A virtual machine ends as if its power were cut. In a namespace all processes end. The
-    /// interfaces at the other ends of the node's links lose their carriers.
+    /// neighbours' interfaces to the node lose the carrier signal.
     #[command(
         after_help = "Examples:\n  carina vnet stop r1\n  carina --json vnet stop r1 \
         --vnet demo\n  carina vnet stop r1 --vnet demo --vno 127.0.0.1:7099 --keys keys\n\n\
@@ -303,7 +305,7 @@ pub(crate) enum VnetCommand {
         hold."
     )]
     Test {
-        /// Name of the network to test [default: the only one]
+        /// Name of the network to test [default: the only network]
         name: Option<String>,
         #[command(flatten)]
         operator: OperatorArgs,

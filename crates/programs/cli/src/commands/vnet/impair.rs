@@ -24,19 +24,18 @@ pub(crate) struct ImpairArgs {
     /// Link to impair: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     /// [default: show all impaired links]
     link: Option<String>,
-    /// Impairments, such as delay=20ms, jitter=2ms, loss=1%, duplicate=1%,
-    /// reorder=1%, corrupt=1% or rate=1Mbps; one that is not named here is that of the document, if
-    /// any
+    /// Impairments, such as delay=20ms, jitter=2ms, loss=1%, duplicate=1%, reorder=1%, corrupt=1%
+    /// or rate=1Mbps; an impairment that is not named keeps its value from the document, if any
     #[arg(value_name = "WORD=VALUE", value_parser = Word::read, conflicts_with = "clear")]
     words: Vec<Word>,
     /// Impair only the frames that the named end sends [default: both directions]
     #[arg(long, requires = "link")]
     one_way: bool,
-    /// Return to the impairments that the document gives the link, if any (with --one-way, in one
+    /// Restore the impairments that the document gives the link, if any (with --one-way, in one
     /// direction)
     #[arg(long, requires = "link")]
     clear: bool,
-    /// Name of the link's network [default: the only one]
+    /// Name of the link's network [default: the only network]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]

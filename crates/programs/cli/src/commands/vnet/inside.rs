@@ -21,7 +21,7 @@ use crate::report::report;
 /// Options of `carina vnet exec`: the command, and the node in which to run it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecArgs {
-    /// Name of the virtual network [default: the only one]
+    /// Name of the virtual network [default: the only network]
     #[arg(long)]
     vnet: Option<String>,
     /// Name of the virtual network's node (VM or namespace) in which to run the command

@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line};
 pub(crate) struct MigrateArgs {
     /// Name of the node to move, which must be a virtual machine
     node: String,
-    /// Name of the node's network [default: the only one]
+    /// Name of the node's network [default: the only network]
     #[arg(long)]
     vnet: Option<String>,
     /// Host of a provider to move the node to (needs --pip and the keys of the PIP's operator)

@@ -30,7 +30,8 @@ use crate::report::{print_json, print_line, progress};
 pub(crate) struct UpArgs {
     #[command(flatten)]
     source: Source,
-    /// Keep what was made if something fails, to look at it [default: remove it]
+    /// If the network cannot be made completely, keep its parts so that you can look at them
+    /// [default: remove them]
     #[arg(long)]
     keep: bool,
     /// Serve a web page of this host's networks at this address of the loopback interface, such as

@@ -18,7 +18,7 @@ use crate::report::{print_json, print_line};
 pub(crate) struct NodeArgs {
     /// Name of the node to stop, start or restart
     node: String,
-    /// Name of the node's network [default: the only one]
+    /// Name of the node's network [default: the only network]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]
@@ -31,7 +31,8 @@ pub(crate) enum LinkCommand {
     /// Bring a link up, and wait until a probe packet has passed it
     #[command(after_help = "Example:\n  carina vnet link up r1,r2")]
     Up(LinkArgs),
-    /// Take a link down: its interfaces lose their carriers, and it carries no frames
+    /// Take a link down: the interfaces at both ends have no carrier signal, and no frame passes
+    /// the link
     #[command(after_help = "Example:\n  carina vnet link down r1:eth0")]
     Down(LinkArgs),
 }
@@ -41,7 +42,7 @@ pub(crate) enum LinkCommand {
 pub(crate) struct LinkArgs {
     /// Link to switch: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
     link: String,
-    /// Name of the link's network [default: the only one]
+    /// Name of the link's network [default: the only network]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]

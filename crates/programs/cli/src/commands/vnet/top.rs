@@ -18,7 +18,7 @@ use crate::failure::{Attempt, Failure, Outcome};
 /// Options of `carina vnet top`: the network, and the interval of the rates.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LinkTopArgs {
-    /// Name of the network whose links to show [default: the only one]
+    /// Name of the network whose links to show [default: the only network]
     name: Option<String>,
     #[command(flatten)]
     top: TopArgs,

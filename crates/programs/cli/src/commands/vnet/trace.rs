@@ -23,7 +23,7 @@ pub(crate) struct TraceArgs {
     /// Number of echo requests to send
     #[arg(long, short, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     count: u32,
-    /// Name of the network of both nodes [default: the only one]
+    /// Name of the network of both nodes [default: the only network]
     #[arg(long)]
     vnet: Option<String>,
     #[command(flatten)]

@@ -46,7 +46,7 @@ pub(crate) struct GrantArgs {
 /// Options of `carina vnet grants`: the network whose grants to list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GrantsArgs {
-    /// Name of the network whose grants to list [default: the only one]
+    /// Name of the network whose grants to list [default: the only network]
     name: Option<String>,
     #[command(flatten)]
     operator: OperatorArgs,

@@ -25,8 +25,8 @@ use crate::report::{print_json, print_line, progress};
 /// and the caller's key.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OperatorArgs {
-    /// NodeRequest the virtual network operator (VNO) at this ADDRESS:PORT or dif:NAME, such as
-    /// 127.0.0.1:7099 [default: ask the agent of this host]
+    /// Send the request to the virtual network operator (VNO) at this ADDRESS:PORT or dif:NAME,
+    /// such as 127.0.0.1:7099 [default: to the agent of this host]
     ///
     /// A delegate, to whom an operator has granted rights, also gives the name of the VNO:
     /// acme=192.0.2.1:7099.
