@@ -11,7 +11,7 @@ pub enum Error {
     /// An operation on a file or process failed.
     #[error("{what}: {source}")]
     System {
-        /// The operation that failed, in words.
+        /// The operation that failed, as text.
         what: String,
         /// The error of the system.
         source: io::Error,

@@ -49,7 +49,7 @@ pub enum Error {
     Timeout {
         /// Name of the machine that is too slow.
         name: String,
-        /// What the machine did not do in time, in words.
+        /// What the machine did not do in time, as text.
         awaited: String,
         /// The time limit in seconds.
         seconds: u64,
@@ -102,7 +102,7 @@ pub enum Error {
     Silent {
         /// Name of the VM whose guest does not answer.
         vm: String,
-        /// The request to the guest, in words.
+        /// The request to the guest, as text.
         what: String,
         /// Whether the connection was closed; otherwise the time limit has passed.
         is_closed: bool,

@@ -36,7 +36,7 @@ pub enum NetdevError {
     /// The process lacks a capability that the operation needs.
     #[error("{what} needs {capability}; run as root, or give the program that capability")]
     NotPermitted {
-        /// The operation that the process attempted, in words.
+        /// The operation that the process attempted, as text.
         what: String,
         /// The capability that is missing.
         capability: &'static str,
@@ -44,7 +44,7 @@ pub enum NetdevError {
     /// The kernel refused an operation.
     #[error("{what}: {source}")]
     System {
-        /// The operation that the kernel refused, in words.
+        /// The operation that the kernel refused, as text.
         what: String,
         /// The kernel's reason.
         source: io::Error,

@@ -164,7 +164,7 @@ pub enum GraphFileError {
     Toml {
         /// The line, from 1.
         line: usize,
-        /// The fault on that line, in words.
+        /// The fault on that line, as text.
         text: String,
     },
     /// The table of an app lacks `kind`.
@@ -202,7 +202,7 @@ pub enum GraphFileError {
         app: String,
         /// Kind of the app.
         kind: &'static str,
-        /// What is wrong in the configuration, in words.
+        /// What is wrong in the configuration, as text.
         reason: String,
     },
     /// A link or the name of an app is invalid.

@@ -30,7 +30,7 @@ pub struct PathError {
     pub text: String,
     /// Position of the faulty character, from 1.
     pub at: usize,
-    /// What a valid path has at that place, in words.
+    /// What a valid path has at that place, as text.
     pub expected: &'static str,
 }
 

@@ -228,7 +228,8 @@ pub fn frame_bytes_for(ports: &[PortSpec]) -> usize {
 /// Least length of a pool's frames: room for an MTU of 1500 and the headers of tunnels.
 const FRAME_BYTES_MIN: usize = 2048;
 
-/// Most characters of a port's name; the app's name may have a prefix in front of it.
+/// Maximum number of characters in a port's name. The name of the port's app may have a prefix
+/// before it.
 const APP_CHARS: usize = 24;
 
 #[cfg(test)]

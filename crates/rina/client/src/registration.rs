@@ -69,7 +69,7 @@ pub enum RegistrationEvent {
         /// The flow, which uses rings.
         flow: Box<Flow>,
     },
-    /// A request was accepted without waiting, but no flow came of it.
+    /// A request was accepted without waiting, but the flow was not allocated.
     NotAccepted {
         /// Number of the [`FlowRequest`] that was accepted.
         number: u32,

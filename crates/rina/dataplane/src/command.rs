@@ -93,7 +93,7 @@ pub enum Command {
         ipcp: IpcpId,
         /// Name of the application to register.
         name: AppName,
-        /// If `name` is that of an IPCP: decodes the first PDU of a flow to it. See
+        /// Set if `name` is the name of an IPCP: decodes the first PDU of a flow to the IPCP. See
         /// [`IpcProcess::register_ipcp`](crate::IpcProcess::register_ipcp).
         reader: Option<ConnectReader>,
     },

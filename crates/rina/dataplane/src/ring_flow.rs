@@ -118,8 +118,8 @@ impl RingFlow {
         Ok(true)
     }
 
-    /// Moves one record, or as much of it as the link accepts. Returns false if the link accepts no
-    /// more.
+    /// Moves one record, or the part of the record for which the link has room. Returns false if
+    /// the link has no more room.
     fn forward(&mut self, mut lease: Lease, links: &mut Links) -> bool {
         self.is_within_sdu = lease.more();
         loop {

@@ -187,10 +187,10 @@ impl SocketFlow {
     }
 }
 
-/// Reads and discards what the application has written, before the socket is closed. Returns the
-/// number of SDUs. The application then has room in its socket when it sees the hang-up, so that
-/// `poll` never reports `POLLHUP` without `POLLOUT`. When a socket is closed, the kernel reports
-/// the hang-up first.
+/// Reads and discards the SDUs that the application has written, before the socket is closed.
+/// Returns the number of SDUs. The application then has room in its socket when it sees the
+/// hang-up, so that `poll` never reports `POLLHUP` without `POLLOUT`. When a socket is closed, the
+/// kernel reports the hang-up first.
 fn release_room(socket: &OwnedFd, scratch: &mut [u8]) -> u64 {
     if shutdown(socket, Shutdown::Read).is_err() {
         return 0;

@@ -100,7 +100,7 @@ impl StreamFlow {
         }
     }
 
-    /// Reads what the application has written, directly into a buffer of the pool.
+    /// Reads bytes that the application has written, directly into a buffer of the pool.
     fn read(&mut self) -> Look {
         let Some(mut buffer) = self.base.pool.take(self.read_bytes.min(self.sdu_max)) else {
             self.base.flow.row.add(Value::DropNoBuffer, 1);
@@ -282,8 +282,8 @@ impl StreamFlow {
         self.base.is_readable = true;
     }
 
-    /// Writes what the peer has sent to the socket, and handles the end of the flow. Returns
-    /// whether anything happened.
+    /// Writes the peer's data to the socket, and handles the end of the flow. Returns whether
+    /// anything happened.
     fn flush(&mut self, links: &mut Links) -> bool {
         let moved = self.write(links);
         if self.base.flow.is_done {

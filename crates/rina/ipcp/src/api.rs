@@ -287,7 +287,7 @@ pub enum Event {
     DropN1 {
         /// The N-1 flow to deallocate.
         n1: N1Port,
-        /// Why the flow is to be deallocated, as text for operators.
+        /// Why the flow must be deallocated, as text for operators.
         reason: String,
     },
     /// An application has become reachable through this DIF, at this member or another.

@@ -44,7 +44,7 @@ pub enum Reject {
     Forged,
     /// The PDU was received before, or is too old to tell.
     Replayed,
-    /// The lifetime of the PDU is over.
+    /// The lifetime of the PDU has expired.
     Expired,
     /// The PDU does not decompress, or becomes longer than allowed.
     Inflated,

@@ -356,7 +356,7 @@ fn python_system(name: &str) -> Result<&'static str> {
     known.map(|(_, system)| *system).ok_or_else(unknown)
 }
 
-/// Runs a program and returns what it has printed.
+/// Runs a program and returns its standard output.
 fn output_of(mut command: Command, what: &str) -> Result<String> {
     let command = end_with_parent(&mut command).stdin(Stdio::null());
     let output = command.output().attempt(format!("running {what}"))?;
@@ -410,7 +410,7 @@ const MODULES: [(&str, &str); 3] = [
     ("zenoh", "eclipse-zenoh"),
 ];
 
-/// Required ratios of Carina's rate to that of another system, by case.
+/// Required ratios of Carina's rate to another system's rate, by case.
 const BARS: [(&str, &[(&str, f64)]); 5] = [
     (
         UNIX,

@@ -50,8 +50,8 @@ pub struct Case {
     pub name: &'static str,
     /// The apps between source and sink.
     pub chain: Chain,
-    /// Smallest ratio of Carina's rate to that of [`PEER`] that the case requires; `None` for no
-    /// requirement.
+    /// The case's minimum for Carina's rate divided by the rate of [`PEER`]; `None` if the case has
+    /// no minimum.
     pub bar: Option<f64>,
 }
 

@@ -50,7 +50,7 @@ pub enum Error {
     /// The system refused a call.
     #[error("{what}: {source}")]
     System {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// The error of the system call.
         source: io::Error,
@@ -58,7 +58,7 @@ pub enum Error {
     /// A request for a flow or a registration of a name failed.
     #[error("{what}: {source}")]
     Flow {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// The error of the client library.
         source: carina_client::Error,
@@ -66,7 +66,7 @@ pub enum Error {
     /// The guest's kernel could not be obtained.
     #[error("{what}: {source}")]
     Vm {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// The error of the VM.
         source: carina_vm::Error,
@@ -74,7 +74,7 @@ pub enum Error {
     /// The name of an application or a DIF is not well formed.
     #[error("{what}: {source}")]
     Name {
-        /// What the name was to be used for, in words.
+        /// What the name was to be used for, as text.
         what: String,
         /// What is wrong with the name.
         source: carina_api::NameError,
@@ -82,7 +82,7 @@ pub enum Error {
     /// A request or a result is not valid JSON.
     #[error("{what}: {source}")]
     Json {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// What is wrong with the JSON.
         source: serde_json::Error,
@@ -93,7 +93,7 @@ pub enum Error {
     /// `carina ping` to the guest failed.
     #[error("ping: {0}")]
     Ping(String),
-    /// An answer differs from what was sent.
+    /// The answer to a request differs from the request.
     #[error("{0} received an answer that differs from its ping")]
     WrongAnswer(String),
     /// No answer came in time.
@@ -119,7 +119,7 @@ pub enum Error {
     #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Document {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// What is wrong with the document.
         source: carina_vnet::document::DocumentError,
@@ -128,7 +128,7 @@ pub enum Error {
     #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Keys {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// Why the keys could not be made or read.
         source: carina_vnet_roles::keys::KeyError,
@@ -137,7 +137,7 @@ pub enum Error {
     #[cfg(feature = "all")]
     #[error("{what}: {source}")]
     Call {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// Why the request failed.
         source: carina_vnet_roles::calling::connection::CallError,
@@ -161,7 +161,7 @@ pub enum Error {
         limit: u64,
         /// Number of requested flows.
         flows: usize,
-        /// Number of open files in addition to those of flows.
+        /// Number of files that are open in addition to the files of flows.
         beside: usize,
     },
     /// A member of `carina ip` does not start.

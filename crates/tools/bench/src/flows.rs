@@ -387,7 +387,8 @@ fn accept(registration: &mut Registration) -> Result<Option<UnixDatagram>> {
 /// Token of the registration. The tokens of flows follow it.
 const REGISTRATION: u64 = 0;
 const MESSAGE_BYTES: usize = 64;
-/// Number of open files of a node and an application in addition to those of flows, with a margin.
+/// Number of files that a node and an application may have open in addition to the files of flows,
+/// with a margin.
 const OTHER_FILES: usize = 200;
 /// The server allows twice as many unanswered requests.
 const CONCURRENT_MAX: usize = 256;

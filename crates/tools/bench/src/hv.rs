@@ -38,7 +38,7 @@ pub const TABLES: [(&str, Metric, &str); 7] = [
     ("echo", Metric::RttP99Us, "round-trip time, 99 of 100, µs"),
 ];
 
-/// Default SDU sizes in bytes: those of figure 4a, 64, and larger ones.
+/// Default SDU sizes in bytes: the sizes of figure 4a of Vrijders and others, 64, and larger ones.
 pub fn sizes() -> Vec<u64> {
     let mut sizes = figure_sizes();
     sizes.extend([64, 16_384, 65_536, 1 << 20]);
@@ -133,7 +133,7 @@ fn bar_notes(samples: &Samples) -> Vec<String> {
         .collect()
 }
 
-/// Required ratio of the goodput of flows to that of bare rings, in both directions.
+/// Minimum for the goodput of flows divided by the goodput of bare rings, in both directions.
 pub const BAR: f64 = 0.5;
 /// SDU sizes in bytes at which the ratio is required.
 const BAR_SIZES: [u64; 3] = [64, 1500, 4000];

@@ -32,7 +32,7 @@ use crate::Options;
 use crate::error::{Error, Result};
 use crate::rate::compare_with_bars;
 
-/// A case: its name in the results, and what is measured.
+/// A case: its name in the results, and the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
     /// Name of the case in the results.

@@ -29,7 +29,7 @@ use crate::one_core::OneCore;
 use crate::rate::{Rate, compare_with_bars};
 use crate::testpmd::{NOT_INSTALLED, Testpmd};
 
-/// A case: its name in the results, and what it measures.
+/// A case: its name in the results, and the measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Case {
     /// Name of the case in the results.

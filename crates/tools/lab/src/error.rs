@@ -15,7 +15,7 @@ pub enum Error {
     /// A topology cannot be loaded.
     #[error("{what}: {source}")]
     Topology {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// Position in the file, and what would be right.
         source: LoadError,
@@ -32,7 +32,7 @@ pub enum Error {
     /// A file or a process of this system failed.
     #[error("{what}: {source}")]
     System {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// The error of the system call.
         source: io::Error,
@@ -40,7 +40,7 @@ pub enum Error {
     /// The system refused a call.
     #[error("{what}: {source}")]
     Errno {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// The error of the system call.
         source: rustix::io::Errno,
@@ -48,7 +48,7 @@ pub enum Error {
     /// A node did not answer, or refused.
     #[error("{what}: {source}")]
     Node {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// The error of the node's client.
         source: ClientError,
@@ -56,7 +56,7 @@ pub enum Error {
     /// A guest, its image or its QEMU failed.
     #[error("{what}: {source}")]
     Vm {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// The error of the VM.
         source: carina_vm::Error,
@@ -64,7 +64,7 @@ pub enum Error {
     /// A record or an answer is not valid JSON.
     #[error("{what}: {source}")]
     Json {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         what: String,
         /// What is wrong with the JSON.
         source: serde_json::Error,
@@ -72,7 +72,7 @@ pub enum Error {
     /// The name of an application, DIF or VM is not well formed.
     #[error("{what}: {source}")]
     Name {
-        /// What the name was to be used for, in words.
+        /// What the name was to be used for, as text.
         what: String,
         /// What is wrong with the name.
         source: NameError,
@@ -164,7 +164,7 @@ pub enum Error {
     /// A condition did not become true in time.
     #[error("waited {limit:?} for {what}")]
     Timeout {
-        /// The condition, in words.
+        /// The condition, as text.
         what: String,
         /// The time limit that has passed.
         limit: Duration,

@@ -134,8 +134,8 @@ pub struct Row {
     pub runs: usize,
 }
 
-/// How many times as high a metric of [`OURS`] is as that of another system, in one case at one SDU
-/// size.
+/// By which factor a metric of [`OURS`] exceeds the metric of another system, in one case at one
+/// SDU size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factor {
     /// Name of the case, for example `one-way`.

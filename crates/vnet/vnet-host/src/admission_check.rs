@@ -26,7 +26,7 @@ pub struct AdmissionCheck {
 }
 
 impl AdmissionCheck {
-    /// A judge for this machine, without physical cards.
+    /// The resources and limits of this machine, without physical cards.
     #[must_use]
     pub fn of_this_machine() -> AdmissionCheck {
         AdmissionCheck {

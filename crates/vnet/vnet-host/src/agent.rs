@@ -181,7 +181,8 @@ impl Agent {
         self.begin_with(dir, record, began, None)
     }
 
-    /// Like [`Agent::begin`]; `saved` is the network's saved state, if it is to be restored.
+    /// Like [`Agent::begin`]. `saved` is the network's saved state; `None` makes the network from
+    /// its document.
     fn begin_with(
         &self,
         dir: VnetDir,

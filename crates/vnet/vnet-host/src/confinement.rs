@@ -218,7 +218,7 @@ impl Limit {
     }
 }
 
-/// A mounted hierarchy of control groups: that of version 2, or one of version 1.
+/// A mounted hierarchy of control groups: the single one of version 2, or one of version 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     root: PathBuf,

@@ -111,7 +111,7 @@ pub fn part_name(vnet: VnetId) -> String {
     format!("{PART}{vnet}")
 }
 
-/// Whether a name is that of a part that a provider has ordered.
+/// Whether `name` has the form of [`part_name`], the name of a part that a provider ordered.
 #[must_use]
 pub fn is_part_name(name: &str) -> bool {
     let uid = name.strip_prefix(PART);

@@ -15,7 +15,7 @@ pub enum Error {
     /// An operation on a file or process of this system fails.
     #[error("{what}: {source}")]
     System {
-        /// The operation that failed, in words.
+        /// The operation that failed, as text.
         what: String,
         /// The system's reason.
         source: io::Error,
@@ -29,7 +29,7 @@ pub enum Error {
     /// Starting or controlling a virtual machine, its image or its QEMU fails.
     #[error("{what}: {source}")]
     Vm {
-        /// The operation that failed, in words.
+        /// The operation that failed, as text.
         what: String,
         /// The error of the virtual machine.
         source: carina_vm::Error,
@@ -49,7 +49,7 @@ pub enum Error {
     /// A record cannot be read or written.
     #[error("{what}: {source}")]
     Json {
-        /// The operation that failed, in words.
+        /// The operation that failed, as text.
         what: String,
         /// What is wrong with the record.
         source: serde_json::Error,
@@ -71,7 +71,7 @@ pub enum Error {
     Start {
         /// Name of the node.
         node: String,
-        /// The command, or what was attempted.
+        /// The command that failed, or a description of the attempt.
         command: String,
         /// Why the command failed.
         problem: String,
@@ -85,7 +85,7 @@ pub enum Error {
     /// A program of this host is missing or fails.
     #[error("{what}: {output}")]
     Tool {
-        /// The operation that failed, in words.
+        /// The operation that failed, as text.
         what: String,
         /// Output of the program.
         output: String,
@@ -128,7 +128,7 @@ pub enum Error {
     Unsupported {
         /// What was requested and is not supported.
         what: String,
-        /// Why it is not possible, and what is.
+        /// Why the request is not possible, and what is possible in its place.
         instead: &'static str,
     },
     /// The network has no such node.
@@ -136,7 +136,7 @@ pub enum Error {
     NoNode {
         /// Name of the network that lacks the node.
         vnet: String,
-        /// The name that is not that of a node.
+        /// The name for which no node was found.
         node: String,
         /// The nodes of the network.
         known: String,
@@ -157,7 +157,7 @@ pub enum Error {
     NoInterface {
         /// Name of the node that lacks the interface.
         node: String,
-        /// The name that is not that of an interface of the node.
+        /// The name for which the node has no interface.
         interface: String,
     },
     /// An impairment is invalid.

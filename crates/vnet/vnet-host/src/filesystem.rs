@@ -113,7 +113,8 @@ pub(crate) fn unmount(directory: &Path) -> Result<()> {
     remove_directory(directory)
 }
 
-/// Whether something is mounted at a directory: its device is not that of its parent.
+/// Whether a file system is mounted at a directory: the directory and its parent are on different
+/// devices.
 fn is_mount(directory: &Path) -> Result<bool> {
     let what = || format!("looking at {}", directory.display());
     let Some(parent) = directory.parent() else {

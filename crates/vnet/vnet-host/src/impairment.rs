@@ -47,7 +47,7 @@ pub(crate) fn check(both: &LinkImpairment) -> Result<()> {
     checked.map_err(|error| Error::Impairment(error.to_string()))
 }
 
-/// The impairments of a link: those of its document, with those of operators (`all`) on top.
+/// The impairments of a link: the document's, overridden by those that operators have set (`all`).
 pub(crate) fn of_link(link: &LinkPart, all: &Impairments) -> LinkImpairment {
     let on_top = all.get(&link.number).copied().unwrap_or_default();
     on_top.over(&link.impairment)

@@ -7,7 +7,7 @@ use carina_vnet::report::{LinkReport, VnetReport};
 pub struct NamedLink<'a> {
     /// The link with this name.
     pub link: &'a LinkReport,
-    /// The side of the named end, 0 or 1; 0 if the name was not that of an end.
+    /// The side of the link that the name means, 0 or 1; 0 if the name means no particular side.
     pub side: usize,
 }
 

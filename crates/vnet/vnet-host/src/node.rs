@@ -238,8 +238,8 @@ impl Node {
         format!("{}{command}", self.exports)
     }
 
-    /// A text that differs from that of an earlier node of the same name: the ID of the machine's
-    /// process, or the number of the namespace.
+    /// A text that identifies this run of the node: the process ID of the machine, or the number of
+    /// the namespace. A later node of the same name has another text.
     pub(crate) fn incarnation(&self) -> Result<String> {
         match &self.system {
             System::Namespace(node) => node.incarnation(),

@@ -28,7 +28,8 @@ pub struct Plan {
     pub name: String,
     /// Whether the network exists already and would be changed.
     pub is_there: bool,
-    /// Why this host cannot make the network, and what it could make; `None` if it can.
+    /// Why this host cannot make the network, and which smaller request it could make; `None` if it
+    /// can make the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
     /// What the network will lack although this host can make it.
@@ -56,7 +57,7 @@ pub struct PlannedStep {
     pub action: Action,
     /// The node or link: `node r1`, `link r1:eth0 -- r2:eth0`.
     pub subject: String,
-    /// The reason for the step, or a description of what is made.
+    /// The reason for the step, or a description of the part that the step makes.
     pub reason: String,
 }
 

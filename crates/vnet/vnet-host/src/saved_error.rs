@@ -18,7 +18,7 @@ pub enum SavedError {
         .0.display()
     )]
     Exists(PathBuf),
-    /// A file is not what it should be, or is damaged.
+    /// A file has unexpected contents, or is damaged.
     #[error("{}: {what}", path.display())]
     Content {
         /// Path of the file.

@@ -45,7 +45,7 @@ pub enum ImageError {
     /// A program of this host fails, or a suitable one is missing.
     #[error("{what}: {reason}")]
     Tool {
-        /// The operation that the program was to carry out, in words.
+        /// The operation that the program was to carry out, as text.
         what: String,
         /// Output of the program.
         reason: String,
@@ -56,7 +56,7 @@ pub enum ImageError {
     /// An operation on a file fails.
     #[error("{what}: {source}")]
     File {
-        /// The operation on a file that failed, in words.
+        /// The operation on a file that failed, as text.
         what: String,
         /// The system's reason.
         source: io::Error,
@@ -64,7 +64,7 @@ pub enum ImageError {
     /// The description of an image cannot be read or written.
     #[error("{what}: {source}")]
     Json {
-        /// The operation on the description that failed, in words.
+        /// The operation on the description that failed, as text.
         what: String,
         /// What is wrong with the description.
         source: serde_json::Error,

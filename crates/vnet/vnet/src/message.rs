@@ -171,8 +171,8 @@ pub enum ToPip {
         /// the part.
         far: Vec<(EndPart, TunnelEnd)>,
     },
-    /// Asks the PIP to release what it has reserved for this attempt and earlier ones; parts that
-    /// are made stay.
+    /// Asks the PIP to release its reservations for this attempt and earlier ones; parts that are
+    /// made stay.
     Cancel {
         /// Uid of the network, and number of the last attempt to release.
         key: PartKey,
@@ -302,7 +302,7 @@ pub struct PartNode {
     pub host: Option<u32>,
 }
 
-/// A link, or the piece of it within one provider.
+/// A link, or the piece of the link within one provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartLink {
@@ -364,7 +364,7 @@ pub struct Advertisement {
     pub borders: Vec<AdvertisedBorder>,
 }
 
-/// A host, or a group of hosts at one location, with what is free.
+/// A host, or a group of hosts at one location, with its free resources.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdvertisedHost {

@@ -1,4 +1,4 @@
-//! Describes why requests do not fit, in words of the operator's document.
+//! Describes why requests do not fit, as text of the operator's document.
 
 use carina_embed::explanation::{Constraint, Names, Relaxation, explain};
 use carina_embed::joint::Joint;

@@ -88,8 +88,8 @@ pub struct Pip<S> {
     sends: BTreeMap<u64, Instant>,
     /// Cached reasons why parts did not fit.
     reason_cache: ReasonCache<PartRequest>,
-    /// Hosts whose last report matched what they should have, each with [`Books::changes_at`] at
-    /// that time.
+    /// Hosts whose last report matched the PIP's orders, each with [`Books::changes_at`] at that
+    /// time.
     quiet: BTreeMap<HostId, u64>,
     outputs: VecDeque<Output>,
     /// Lines about failures on hosts, for the provider's log.

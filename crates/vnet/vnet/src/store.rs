@@ -202,7 +202,7 @@ pub enum StoreError {
     TooLarge {
         /// What is too large.
         what: &'static str,
-        /// The size of what is too large, in bytes or operations.
+        /// Size of the key, value or transaction that is too large, in bytes or operations.
         size: usize,
         /// The largest allowed size.
         max: usize,

@@ -19,7 +19,7 @@ pub struct Timing {
     pub repeat_max: Duration,
     /// Time between two checks of what should not change.
     pub check_interval: Duration,
-    /// An agent that has not reported for this long counts as gone.
+    /// Time without a report after which an agent counts as lost.
     pub silence_max: Duration,
     /// How long a VNP uses a PIP's advertisement.
     pub advertisement: Duration,

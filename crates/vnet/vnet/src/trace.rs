@@ -131,8 +131,8 @@ pub struct Echoes {
     pub rtt: Option<Duration>,
 }
 
-/// Combines what a trace has seen to its result. `dropped` returns, for a link end, the drops among
-/// the frames that its node has sent.
+/// Combines the sightings of a trace into its result. `dropped` returns, for a link end, the drops
+/// among the frames that its node has sent.
 #[must_use]
 pub fn trace_of(
     part: &HostPart,

@@ -429,7 +429,7 @@ impl<S: Store> Vnp<S> {
         }
     }
 
-    /// Whether the store's record of a network is still the one that was last read.
+    /// Whether the store's record of a network has not changed since this VNP read it.
     fn is_current(&mut self, now: Instant, vnet: VnetId) -> Result<bool, StoreError> {
         let key = format!("{}{vnet}", self.prefix);
         let check = Transaction::new().if_as_read(&*key, self.copy.revision(&key));

@@ -67,8 +67,8 @@ pub(super) struct Generator {
     pool: Pool,
     pool_empty: Counter,
     number: u64,
-    /// When the present rate began to count, and how many packets had been sent or given up by
-    /// then.
+    /// Time at which the present rate began to apply, and the number of packets that had been sent
+    /// or given up before that time.
     since: Option<(Instant, u64)>,
 }
 

@@ -38,7 +38,7 @@ pub struct PortCounts {
     pub to_bytes: u64,
     /// Frames dropped between the port and the switch, by reason.
     pub drops: BTreeMap<String, u64>,
-    /// Why the port carries nothing at present, in words; `None` if it works.
+    /// Why the port carries nothing at present, as text; `None` if it works.
     pub state: Option<String>,
 }
 

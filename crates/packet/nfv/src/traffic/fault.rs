@@ -34,7 +34,7 @@ impl<T> At<T> {
     }
 }
 
-/// Why a file of ports is refused: the line, and what is wrong on it.
+/// Why a file of ports is refused: the number of a line, and the fault on it.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct FileError {
@@ -148,7 +148,7 @@ pub enum Fault {
     /// A field requires another field.
     #[error("{field} needs {needed}")]
     Needs {
-        /// Name of the field that requires the other one.
+        /// Name of the field that is present and requires another field.
         field: &'static str,
         /// The required field.
         needed: &'static str,

@@ -166,7 +166,7 @@ fn port_draft(
     })
 }
 
-/// The app at the port's end: the one that the file names, or a guest's card.
+/// The app at the port's end: the app that the file names, or a guest's card.
 fn app_of(
     port: &mut Port,
     lines: &Lines<'_>,

@@ -133,8 +133,8 @@ impl Normal {
     }
 }
 
-/// Adds what the machine has counted since the last call to the row, which also contains the app's
-/// own counts of discarded packets.
+/// Adds to the row what the counters of the IPCP's state machine have increased by since the last
+/// call. The row also contains the app's own counts of discarded packets.
 pub(super) fn count(row: &Row, counters: &Counters, noted: &mut Counters) {
     row.set(Value::PdusIn, counters.pdus_received);
     row.set(Value::PdusOut, counters.pdus_sent);

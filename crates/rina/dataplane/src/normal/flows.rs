@@ -28,8 +28,8 @@ pub(super) struct NormalFlow {
     /// Payload bytes and ring bytes of recently delivered SDUs. Their ratio estimates the cost of
     /// small SDUs.
     recent: (u64, u64),
-    /// The reader's room as the machine assumes it: the room last reported, minus what was
-    /// delivered since.
+    /// The reader's room in bytes as the IPCP's state machine assumes it: the room last reported,
+    /// minus the bytes delivered since.
     stated: usize,
     /// How to close the flow once `held` is delivered.
     ending: Option<Close>,

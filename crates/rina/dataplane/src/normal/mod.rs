@@ -182,7 +182,7 @@ impl Normal {
         });
     }
 
-    /// Updates the row with what the machine has counted.
+    /// Updates the row with the counters of the IPCP's state machine.
     fn count(&mut self) {
         self.uncounted = 0;
         events::count(&self.row, self.machine.counters(), &mut self.noted);

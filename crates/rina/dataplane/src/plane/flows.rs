@@ -72,7 +72,8 @@ impl Plane {
         })
     }
 
-    /// The app at a flow's end: a new one, or that of the IPCP that uses the flow.
+    /// The app at a flow's end: a new app for an application, or the app of the IPCP that uses the
+    /// flow.
     fn app_of(&mut self, end: &FlowEnd) -> Result<AppId, AttachError> {
         match end {
             FlowEnd::Ipcp { ipcp, .. } => match self.ipcps.get(ipcp) {

@@ -60,7 +60,7 @@ pub enum DropReason {
     ProtectionForged,
     /// The PDU was received before (replay).
     ProtectionReplayed,
-    /// The lifetime of the PDU is over.
+    /// The lifetime of the PDU has expired.
     ProtectionExpired,
     /// The PDU does not decompress.
     ProtectionInflated,

@@ -23,7 +23,8 @@ use crate::data_transfer::api::Owner;
 pub(super) struct FlowIo<P> {
     pub(super) owner: Owner,
     pub(super) delimiter: Delimiter<P>,
-    /// The connection that carries what is written; 0 before the first one.
+    /// CEP-id of the connection that carries the SDUs that the application writes; 0 before the
+    /// first connection.
     pub(super) current: CepId,
     /// The connection that replaces `current` after a rollover; 0 for none.
     pub(super) next: CepId,

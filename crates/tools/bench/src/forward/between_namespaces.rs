@@ -125,7 +125,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Measures for `time`, after a third of it to warm up.
+    /// Measures for `time`, after a warm-up of a third of `time`.
     fn measure(&self, traffic: Traffic, time: Duration, cpu: usize) -> Result<(u64, Metric, f64)> {
         let nodes = self.nodes.each_ref().map(String::as_str);
         // The first echo waits until the nodes know each other's MAC addresses.
@@ -253,7 +253,7 @@ const NAME: &str = "forward";
 const INTERFACE: &str = "eth0";
 /// A rate that is not limited on the kernel's path.
 const UNLIMITED: &str = "1000Gbps";
-/// Burst of the bridge's limits in bytes, as that of a link at 10 Gbps.
+/// Burst of the bridge's rate limits in bytes, the same as for a link at 10 Gbps.
 const BURST: u64 = 312_500;
 const ECHO_BYTES: u64 = 56;
 const FRAME_BYTES: u64 = 64;

@@ -246,7 +246,7 @@ impl<'a> Ground<'a> {
         Ok(costs)
     }
 
-    /// Removes a network, and waits until nothing of it is left.
+    /// Removes a network, and waits until no part of it is left.
     fn remove(&self, name: &str) -> Result<()> {
         let what = || format!("removing {name}");
         match self.operator.remove(name) {

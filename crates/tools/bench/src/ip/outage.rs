@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 use crate::error::{Attempt, Error, Result};
 use crate::in_namespace::within;
 
-/// The longest times without a byte at the server.
+/// The longest times in which no byte arrived at the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gap {
-    /// Before the disturbance.
+    /// Longest time before the disturbance.
     pub(super) before: Duration,
-    /// From the disturbance on.
+    /// Longest time from the disturbance to the end.
     pub(super) after: Duration,
 }
 
-/// The gaps of the two connections.
+/// The longest pauses of the two connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Gaps {
-    /// Of the connection that sends as much as it can.
+    /// Pauses of the connection that sends as fast as it can.
     pub(super) bulk: Gap,
-    /// Of the connection that sends a few bytes at a time.
+    /// Pauses of the connection that sends a few bytes at a time.
     pub(super) keys: Gap,
 }
 

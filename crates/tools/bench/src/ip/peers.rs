@@ -280,7 +280,7 @@ fn letter(number: u32) -> char {
 /// Number of the next tunnel.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Runs a program that must succeed, and returns what it has printed.
+/// Runs a program that must succeed, and returns its standard output.
 fn output(command: &mut Command) -> Result<String> {
     let what = command.get_program().to_string_lossy().into_owned();
     let output = run_within(command, &what, START)?;

@@ -176,7 +176,7 @@ fn host(system: &str, n: usize) -> Ipv4Addr {
 
 const VETH: &str = "veth0";
 const LIMIT_TUN: &str = "limit0";
-/// MTU of the bare loop's interfaces: that of `carina ip` over shared memory.
+/// MTU of the bare loop's interfaces, the same as for `carina ip` over shared memory.
 const MTU: usize = 9000;
 /// How long the members may take to find each other.
 const START: Duration = Duration::from_secs(30);

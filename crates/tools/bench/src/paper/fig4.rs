@@ -56,7 +56,7 @@ impl Hosts {
         }
     }
 
-    /// Required ratio of goodput to that of virtio-net.
+    /// Minimum for Carina's goodput divided by the goodput of virtio-net.
     fn goal(self) -> f64 {
         match self {
             Hosts::One => 3.0,

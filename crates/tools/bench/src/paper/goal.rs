@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct Goal {
     /// Name of the case.
     pub case: String,
-    /// Description of the ratio, in words.
+    /// Description of the ratio, as text.
     pub goal: String,
     /// The value that the ratio has to reach.
     pub bar: f64,

@@ -125,7 +125,7 @@ pub struct PaperOptions {
     pub runs: usize,
     /// Duration of each measurement in nanoseconds.
     pub time_ns: u64,
-    /// SDU sizes in bytes; if empty, those of each figure.
+    /// SDU sizes in bytes to measure; if empty, each figure's default sizes.
     pub sizes: Vec<u64>,
     /// The program to install in guests; `None` for this program.
     pub guest_program: Option<PathBuf>,
@@ -292,7 +292,7 @@ impl CaseResults {
     }
 }
 
-/// The sizes to measure: those of the options, or else those of the figure.
+/// The sizes to measure: the sizes given in the options, or else the figure's default sizes.
 fn sizes_or(options: &PaperOptions, figure: &[u64]) -> Vec<u64> {
     if options.sizes.is_empty() {
         figure.to_vec()

@@ -41,7 +41,7 @@ enum End {
     /// A graph on a worker of this process. It forwards frames from the start.
     Graph {
         workers: Workers,
-        /// Time of the last call of `rate`, and number of frames that had arrived by then.
+        /// Time of the last call of `rate`, and number of frames that had arrived before that call.
         last: (Instant, u64),
     },
 }

@@ -11,7 +11,7 @@ pub enum TransportError {
     /// A system call failed.
     #[error("{action}: {source}")]
     System {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         action: Cow<'static, str>,
         /// The error of the system call.
         source: io::Error,
@@ -19,7 +19,7 @@ pub enum TransportError {
     /// A flow refused a call, or could not be allocated.
     #[error("{action}: {source}")]
     Flow {
-        /// The action that failed, in words, such as "starting QEMU".
+        /// The action that failed, as text, such as "starting QEMU".
         action: Cow<'static, str>,
         /// The error of the application library.
         source: carina_client::Error,

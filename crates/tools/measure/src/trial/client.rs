@@ -111,7 +111,7 @@ pub struct TrialClient {
     control: Control,
     control_target: Target,
     target: Target,
-    /// Target of the flows that carry SDUs; `None` if it is that of the control channel.
+    /// Target of the flows that carry SDUs; `None` if they have the target of the control channel.
     carried_over: Option<Target>,
     next_ticket: u64,
 }

@@ -59,7 +59,7 @@ pub enum TrialError {
     /// The server closed the transport before it answered.
     #[error("the server closed before it answered")]
     ClosedEarly,
-    /// An answer differs in length from what was sent.
+    /// An answer differs in length from its SDU.
     #[error("sent {sent} bytes, but the answer has {received} bytes")]
     AnswerLength {
         /// Bytes that were sent.

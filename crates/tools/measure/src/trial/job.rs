@@ -80,7 +80,7 @@ pub struct Job {
     pub count: u64,
     /// Seed of sizes and gaps.
     pub seed: u64,
-    /// Whether the receiver compares every byte with what was sent.
+    /// Whether the receiver compares every byte with the byte that was sent.
     pub verify: bool,
     /// Interval between two reports of the receiver, in nanoseconds; 0 for no reports.
     pub interval_ns: u64,
@@ -123,7 +123,7 @@ pub struct SideReport {
     pub elapsed_ns: u64,
     /// CPU time that the process of this side used during the measurement, in nanoseconds.
     pub cpu_ns: u64,
-    /// SDUs whose content differs from what was sent.
+    /// SDUs whose content changed on the way.
     pub damaged: u64,
     /// Counts by sequence numbers; `None` when SDUs are too short to carry a number.
     pub tally: Option<Tally>,

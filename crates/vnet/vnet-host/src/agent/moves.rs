@@ -127,7 +127,7 @@ impl Agent {
         }
     }
 
-    /// The network of a provider with this uid, if anything of it is made.
+    /// The network of a provider with this uid, if any part of it exists on this host.
     fn made(&self, vnet: VnetId) -> Option<(Arc<Network>, Arc<crate::vnet::Vnet>)> {
         let network = self.network(&part_name(vnet)).ok()?;
         let vnet = network.vnet().ok()?;

@@ -338,5 +338,5 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// Time without a request for events after which the caller counts as gone.
+/// Time without a request for events after which the caller counts as disconnected.
 const ABANDONED: Duration = Duration::from_secs(30);

@@ -42,8 +42,8 @@ struct RefusedPart {
     status: HostStatus,
     /// The node that cannot be made, and the state that is reported for it.
     node: (String, NodeState),
-    /// When the part is retried, because what it needs of the host may only be in use. The waiting
-    /// time grows.
+    /// When to retry the part after a failure that may be temporary, because the host's resource
+    /// was in use. The waiting time grows.
     again: Again,
 }
 

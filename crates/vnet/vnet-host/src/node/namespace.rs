@@ -228,7 +228,7 @@ fn shell_words(filesystem: Option<&Filesystem>) -> String {
     format!("exec {}", words.join(" "))
 }
 
-/// Configures the namespace of this thread: changes what differs from what the kernel has.
+/// Configures the namespace of this thread: changes every setting that differs from the kernel's.
 fn configure_all(part: &NodePart, neighbours: &[Neighbour]) -> Result<()> {
     let mut socket = RouteSocket::new()?;
     let has_ipv6 = part.has_ipv6();

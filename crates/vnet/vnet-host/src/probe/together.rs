@@ -212,7 +212,8 @@ impl Asked<'_> {
         None
     }
 
-    /// Reads what has come. Returns the round trip after a reply to the last request.
+    /// Reads the packets that have arrived. Returns the round trip if one of them replies to the
+    /// last request.
     fn read(&mut self) -> Option<Duration> {
         for _ in 0..READS_MAX {
             let mut buffer = [0; 512];

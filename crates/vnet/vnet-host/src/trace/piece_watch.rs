@@ -44,7 +44,7 @@ impl PieceWatch {
         })
     }
 
-    /// Ends the watch and returns what was seen.
+    /// Ends the watch and returns the frames that it saw.
     ///
     /// # Errors
     /// The engine has ended meanwhile.

@@ -22,7 +22,7 @@ impl Vnet {
         }
     }
 
-    /// The impairments that operators have put on top of those of the document.
+    /// The impairments that operators have set, which override those of the document.
     pub(crate) fn impairments(&self) -> Impairments {
         lock(&self.impairments).clone()
     }
@@ -36,8 +36,8 @@ impl Vnet {
         self.impair_as(number, |_| wanted)
     }
 
-    /// Like [`Vnet::impair`], for the frames that one end of a link sends; `None` leaves those of
-    /// the document.
+    /// Like [`Vnet::impair`], for the frames that one end of a link sends; `None` restores the
+    /// document's impairments.
     ///
     /// # Errors
     /// Those of [`Vnet::impair`].

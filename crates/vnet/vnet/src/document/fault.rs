@@ -124,7 +124,7 @@ pub enum Fault {
     /// The document refers to a node that it does not define.
     #[error("node `{name}` is not in the document{}", near_words(.near))]
     UnknownNode {
-        /// The name that is not that of a node of the document.
+        /// The name for which the document has no node.
         name: String,
         /// The defined node with the most similar name, if one is similar.
         near: Option<String>,
@@ -155,7 +155,7 @@ pub enum Fault {
     /// A link with IPv6 addresses has a carrier that carries IPv4 only.
     #[error("addresses6 needs another carrier than ipip, which carries IPv4 only: as = \"gre\"")]
     NoIpv6,
-    /// The prefix of a link overlaps that of another link.
+    /// The prefix of a link overlaps the prefix of another link.
     #[error("its addresses are in a prefix that overlaps that of link {0}")]
     PrefixTaken(usize),
     /// The prefix of a link overlaps a range from which other addresses are taken.
@@ -225,7 +225,7 @@ pub enum Fault {
          `carina vnet link down`"
     )]
     NothingPasses(&'static str),
-    /// The delay of a link exceeds what is possible, or what `delay_max` of the link allows.
+    /// The delay of a link exceeds the largest possible delay, or the link's `delay_max`.
     #[error("delay is {delay}; must be at most {max} (the least of 10s and delay_max)")]
     Late {
         /// The delay that the document gives the link.

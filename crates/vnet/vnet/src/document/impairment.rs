@@ -98,7 +98,7 @@ impl Impairment {
         }
     }
 
-    /// This impairment on top of `base`: a value that is not set here is that of `base`.
+    /// Overrides `base` with this impairment: each value that is not set here is taken from `base`.
     #[must_use]
     pub fn over(self, base: Impairment) -> Impairment {
         Impairment {
@@ -112,7 +112,7 @@ impl Impairment {
         }
     }
 
-    /// The values that differ from those of `base`.
+    /// The values of this impairment that differ from the values of `base`.
     fn beyond(self, base: Impairment) -> Impairment {
         fn differs<T: PartialEq>(value: Option<T>, base: Option<T>) -> Option<T> {
             if value == base { None } else { value }
@@ -167,8 +167,8 @@ impl LinkImpairment {
         [self.there, self.back].into_iter().nth(side).flatten()
     }
 
-    /// The impairments for the host of end `side` alone, as seen from that end: those of frames
-    /// that the end sends. The host of the other end impairs the other direction.
+    /// The impairments for the host of end `side` alone, as seen from that end: the impairments of
+    /// the frames that the end sends. The host of the other end impairs the other direction.
     #[must_use]
     pub fn at_end(&self, side: usize) -> LinkImpairment {
         LinkImpairment {

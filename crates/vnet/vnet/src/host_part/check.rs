@@ -17,7 +17,7 @@ use crate::document::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartError {
-    /// The text is not JSON, or its fields are not those of a part.
+    /// The text is not JSON, or its fields are not the fields of a part.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     /// A name is not valid as the name of a file or host.

@@ -192,7 +192,7 @@ impl LimitError {
         }
     }
 
-    /// The text for an operator, who must not know the host: what is wrong with the node in the
+    /// The text for an operator, who must not know the host: the fault of the node in the
     /// operator's document, and what would be right.
     #[must_use]
     pub fn for_operators(&self) -> String {

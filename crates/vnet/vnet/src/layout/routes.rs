@@ -128,7 +128,8 @@ struct Adjacency<'a> {
     /// For each node, its ends of links.
     ends: Vec<Vec<NodeEnd>>,
     links: usize,
-    /// For each link, the first link with the same prefix: that of its segment, or itself.
+    /// For each link, the first link with the same prefix: the first link of its segment, or the
+    /// link itself.
     prefixes: Vec<usize>,
 }
 

@@ -8,7 +8,7 @@ use crate::message::{AdvertisedBorder, AdvertisedHost, AdvertisedLink, Advertise
 
 use super::inventory::{Discovery, Ground, label_texts};
 
-/// The advertisement for VNPs, from what is free.
+/// The advertisement for VNPs, made from the free resources.
 pub(super) fn advertise(ground: &Ground, free: &Residual) -> Advertisement {
     let inventory = &ground.inventory;
     let exact = inventory.discovery == Discovery::Vnp;

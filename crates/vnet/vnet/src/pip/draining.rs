@@ -90,8 +90,8 @@ impl<S: Store> Pip<S> {
         }
     }
 
-    /// The nodes on a host, by network and name: those of parts that are made or reserved, and
-    /// those that are about to move there.
+    /// The nodes on a host, by network and name: nodes of parts that are made or reserved, and
+    /// nodes that will move there.
     ///
     /// # Errors
     /// The store does not answer.

@@ -74,7 +74,7 @@ impl<S: Store> Pip<S> {
         Ok(is_right && report.is_some_and(|report| report.moves.is_empty()))
     }
 
-    /// Sends orders to the hosts of a network whose reports differ from what they should have.
+    /// Sends orders to the hosts of a network whose reports differ from their orders.
     pub(super) fn order(&mut self, now: Instant, vnet: VnetId) {
         let made = self.books.made(vnet);
         let hosts = made.map_or_else(BTreeSet::new, Made::hosts);

@@ -130,7 +130,7 @@ impl MemoryStore {
         self.entries.insert(key.clone(), entry);
     }
 
-    /// Removes a key, and records the current revision as the one that deleted it.
+    /// Deletes a key, and records that the current revision deleted it.
     fn delete(&mut self, key: &str) {
         let Some(entry) = self.entries.remove(key) else {
             return;

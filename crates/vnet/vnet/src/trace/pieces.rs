@@ -109,7 +109,7 @@ pub struct Together {
 }
 
 impl PieceSeen {
-    /// Adds what another host has seen.
+    /// Adds the sightings of another host.
     pub fn add(&mut self, other: PieceSeen) {
         self.sights.extend(other.sights);
         self.refusals.extend(other.refusals);

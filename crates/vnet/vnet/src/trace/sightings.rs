@@ -35,7 +35,7 @@ impl Sightings {
             .unwrap_or_default()
     }
 
-    /// All ports with what was seen there.
+    /// All ports with the frames that were seen there.
     pub fn all(&self) -> impl Iterator<Item = (Direction, Spot, Sighting)> {
         let echoes = self.echoes.iter();
         echoes.map(|((direction, spot), sighting)| (*direction, *spot, *sighting))

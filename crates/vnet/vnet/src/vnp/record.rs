@@ -149,7 +149,8 @@ impl Record {
         self.live.is_some() && matches!(self.step, Step::Settled)
     }
 
-    /// The providers that have to release something, and whether all of it or only reservations.
+    /// The providers that must release something, and whether they release the whole part or only
+    /// reservations.
     pub(super) fn to_release(&self, all: bool) -> BTreeMap<&str, bool> {
         let live = self.live.iter().flat_map(|live| &live.pips);
         let is_live = |pip: &str| live.clone().any(|it| it == pip);

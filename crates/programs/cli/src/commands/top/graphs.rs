@@ -51,7 +51,7 @@ pub(super) fn rates(before: &[GraphSample], after: &[GraphSample], seconds: f64)
     after.iter().enumerate().flat_map(of_graph).collect()
 }
 
-/// Why an app that is a port carries no frames, in words; `None` if it carries them.
+/// Why an app that is a port carries no frames, as text; `None` if it carries them.
 fn state_of(owner: &str, readings: &[&Reading]) -> Option<String> {
     let is_it = |reading: &Reading, name: &str| reading.name[owner.len() + 1..] == *name;
     state(|name| {

@@ -175,7 +175,8 @@ fn links_of(
     links
 }
 
-/// Adds to each link its path, and what has passed it outside of the engine.
+/// Adds to each link how its frames travel on this host, and the counters of frames that do not
+/// pass the engine.
 fn note_paths(links: &mut [LinkReport], part: &HostPart, vnet: &Vnet) {
     let outside = vnet.sent_outside_engine(part);
     for link in links {
