@@ -26,7 +26,8 @@ use crate::impairment;
 use crate::names::port;
 
 /// The links that can use the kernel's path while nothing impairs them, by number: both ends are
-/// namespaces, the rate is at least [`RATE_MIN`], and the document does not want the engine.
+/// namespaces, the rate is at least [`RATE_MIN`], and the document does not want the engine. Both
+/// ends must use their first ports, which the lines of `tc` name.
 pub(crate) fn possible(part: &HostPart) -> BTreeSet<u32> {
     let nodes = part.nodes.iter();
     let namespaces = nodes.filter(|node| node.kind.has_namespace());

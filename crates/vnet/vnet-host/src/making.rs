@@ -153,11 +153,15 @@ pub(crate) fn remove_ports(part: &HostPart, numbers: &[u32]) -> Result<()> {
     if numbers.is_empty() {
         return Ok(());
     }
+    remove_named(part, &ports_of(numbers))
+}
+
+/// All possible names of the ports of links.
+pub(crate) fn ports_of(numbers: &[u32]) -> Vec<String> {
     let ports = numbers
         .iter()
         .flat_map(|number| [0, 1].map(|side| both_ports((*number, side))));
-    let ports: Vec<String> = ports.flatten().collect();
-    remove_named(part, &ports)
+    ports.flatten().collect()
 }
 
 /// MTU of an end that is not in the part; does not occur in checked parts.

@@ -69,6 +69,15 @@ impl Paths {
         self.since.retain(|(link, _), _| !links.contains(link));
     }
 
+    /// Records that a port of these links is removed or made, so that both ports have to be
+    /// prepared for the kernel's path.
+    pub(crate) fn repoint(&mut self, links: impl Iterator<Item = u32>) {
+        for link in links {
+            self.prepared.remove(&link);
+            self.limits.remove(&link);
+        }
+    }
+
     /// Records that a link begins to use the kernel's path. `sent` is what its ends have sent
     /// through the engine.
     pub(crate) fn begin(

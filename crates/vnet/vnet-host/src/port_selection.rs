@@ -69,6 +69,11 @@ impl PortSelection {
         self.0.remove(&end);
     }
 
+    /// Whether an end of a link uses its second port.
+    pub fn has_second(&self, link: u32) -> bool {
+        self.0.iter().any(|(of, _)| *of == link)
+    }
+
     /// Moves the entry of end `from` to `to`, for an end that gets another side number.
     pub fn change_side(&mut self, from: LinkEnd, to: LinkEnd) {
         if self.0.remove(&from) {

@@ -110,11 +110,16 @@ impl Steps {
 }
 
 impl Steps {
-    /// Whether the engine must close ports before the steps are executed.
-    pub(crate) fn take_ports(&self) -> bool {
-        let mut repointed = self.repointed.iter();
-        !(self.unlinked.is_empty() && self.ended.is_empty())
-            || repointed.any(|it| it.goes || it.side[0] != it.side[1])
+    /// The links to remove whose ends here are all at nodes that were `sent` to another host. Their
+    /// ports are removed after the engine has the new graph.
+    pub(crate) fn unlinked_by_sending(&self, current: &HostPart, sent: &[&String]) -> Vec<u32> {
+        let links = current.links.iter();
+        let links = links.filter(|link| {
+            let mut ends = link.ends();
+            let is_sent = ends.all(|end| sent.iter().any(|node| **node == end.node));
+            is_sent && self.unlinked.contains(&link.number) && !self.linked.contains(&link.number)
+        });
+        links.map(|link| link.number).collect()
     }
 
     /// Whether the ports of a link are made or may be renamed.
@@ -307,6 +312,20 @@ pub(crate) mod tests {
             [repointed([0, 0], false, false)]
         );
         assert_eq!(of(&a, &b).repointed, []);
+    }
+
+    #[test]
+    fn ports_outlast_the_graph_only_if_both_ends_were_sent() {
+        let both = divided(&["a", "b"]);
+        let empty = HostPart {
+            nodes: Vec::new(),
+            links: Vec::new(),
+            ..both.clone()
+        };
+        let steps = Steps::between(&both, &empty);
+        let (a, b) = ("a".to_owned(), "b".to_owned());
+        assert_eq!(steps.unlinked_by_sending(&both, &[&a, &b]), [0]);
+        assert!(steps.unlinked_by_sending(&both, &[&b]).is_empty());
     }
 
     #[test]

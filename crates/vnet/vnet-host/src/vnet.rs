@@ -37,7 +37,7 @@ use crate::host_dif::HostDif;
 use crate::impairment;
 use crate::kernel_path;
 use crate::leftovers;
-use crate::making::{make_namespaces, make_ports, remove_ports};
+use crate::making::{make_namespaces, make_ports, ports_of, remove_named, remove_ports};
 use crate::names::ports_namespace;
 use crate::namespace;
 use crate::node::{Images, Node, forget_moves, recover};
@@ -241,7 +241,7 @@ impl Vnet {
         let began = Instant::now();
         // Nodes that were sent to another host are paused, and end only after the links lead there.
         let (sent, ended) = self.apart_by_sending(part, &steps.ended)?;
-        self.relink(current, part, steps, &ended)?;
+        let unused = self.relink((current, part), steps, &sent, &ended)?;
         self.flows.keep(part)?;
         self.enter_kernel_paths(part);
         // By now link ends may use their other ports.
@@ -256,7 +256,11 @@ impl Vnet {
             (joined, made, of_nodes)
         });
         let waited = began.elapsed().saturating_sub(of_nodes);
-        joined.unwrap_or(Err(Error::Ended("the change of the engine")))?;
+        let joined = joined.unwrap_or(Err(Error::Ended("the change of the engine")));
+        // The engine has closed these ports with the change.
+        let removed = remove_named(part, &unused);
+        joined?;
+        removed?;
         self.leave_kernel_paths(part)?;
         self.end_nodes(part, &sent)?;
         made?;
@@ -266,37 +270,46 @@ impl Vnet {
     }
 
     /// Removes links and nodes that are no longer requested, and makes the ports of new links.
+    /// Returns ports that the engine still has open, and that must be removed after it has the new
+    /// graph: those of nodes that were sent to another host. Closing them first would keep frames
+    /// from the nodes' new places for a tenth of a second.
     fn relink(
         &self,
-        current: &HostPart,
-        part: &HostPart,
+        (current, part): (&HostPart, &HostPart),
         steps: &Steps,
+        sent: &[&String],
         ended: &[&String],
-    ) -> Result<()> {
-        if steps.take_ports() {
+    ) -> Result<Vec<String>> {
+        let mut unlinked = steps.unlinked.clone();
+        let left = steps.unlinked_by_sending(current, sent);
+        unlinked.retain(|link| !left.contains(link));
+        if !(unlinked.is_empty() && ended.is_empty()) {
             let mut kept = part.clone();
             kept.links.retain(|link| !steps.touches(link.number));
             // The engine must close the ports before they are removed.
             self.plane.become_graph(self.graph(&kept)?)?;
         }
         self.end_nodes(part, ended)?;
-        remove_ports(current, &steps.unlinked)?;
+        remove_ports(current, &unlinked)?;
         lock(&self.second).forget(&steps.unlinked);
         lock(&self.paths).forget(&steps.unlinked);
-        self.repoint(current, part, steps)?;
+        make_namespaces(part, &leftovers::living_namespaces(part.vnet)?)?;
+        let mut unused = self.repoint(part, steps)?;
+        unused.extend(ports_of(&left));
         self.leave_difs(current, part)?;
         self.end_members(current, part)?;
-        make_namespaces(part, &leftovers::living_namespaces(part.vnet)?)?;
         let without = self.without_ports(&steps.linked);
         if !current.nodes.is_empty() {
             // A link whose one end was removed with its node may still have a port at the other
             // end.
             remove_ports(part, &without)?;
         }
+        lock(&self.second).forget(&without);
         lock(&self.paths).forget(&without);
         make_ports(part, &without)?;
         self.forget_switched_off(part)?;
-        self.forget_impairments(part)
+        self.forget_impairments(part)?;
+        Ok(unused)
     }
 
     /// The access points of the network.

@@ -22,8 +22,19 @@ use crate::waiting::{LIMIT, TestDirectory, is_root, left_of, run};
 /// The parts of a network with nodes `a`, `b`, …, each on the host of its number, and links such as
 /// `a b gre`.
 fn parts(uid: u64, generation: u64, nodes: usize, links: &[&str], first_tag: u32) -> Vec<HostPart> {
+    let hosts: Vec<usize> = (1..=nodes).collect();
+    parts_at(&hosts, (uid, generation), links, first_tag)
+}
+
+/// Like [`parts`], with the nodes on hosts of these numbers.
+fn parts_at(
+    hosts: &[usize],
+    (uid, generation): (u64, u64),
+    links: &[&str],
+    first_tag: u32,
+) -> Vec<HostPart> {
     let names: Vec<String> = (b'a'..)
-        .take(nodes)
+        .take(hosts.len())
         .map(|it| char::from(it).into())
         .collect();
     let mut text = "[vnet]\nname = \"far\"\n[defaults]\nkind = \"namespace\"\n".to_owned();
@@ -41,7 +52,7 @@ fn parts(uid: u64, generation: u64, nodes: usize, links: &[&str], first_tag: u32
     }
     let document = Document::read(&text, Form::Toml).unwrap();
     let layout = Layout::of(&document, &Layout::default());
-    let host_of = |node: &str| 1 + names.iter().position(|name| name == node).unwrap();
+    let host_of = |node: &str| hosts[names.iter().position(|name| name == node).unwrap()];
     let mut placement = Placement::default();
     for name in &names {
         let host = format!("h{}", host_of(name));
@@ -227,6 +238,40 @@ fn links_between_hosts_carry_by_gre_vxlan_and_ipip() {
     ));
     remove(&hosts, parts[0].vnet);
     assert!(uids.iter().all(|uid| left_of(uid).is_empty()));
+}
+
+/// Waits until a node on the host answers an echo request of another node there.
+fn passes(host: &Host, network: &str, from: &str, to: Ipv4Addr) {
+    let answered = host.agent.echo(network, from, to, LIMIT);
+    answered.expect("the path is open");
+}
+
+#[test]
+fn end_of_a_link_stays_while_the_other_changes_its_host() {
+    if !is_root() {
+        return;
+    }
+    let segment = Segment::new("rep", 2);
+    let hosts = [1, 2].map(|host| segment.agent(host));
+    let (vnet, name) = (VnetId::new(0xd1), "@00000000000000d1");
+    // Node b, which stays, has the second end of one link and the first end of the other.
+    let links = ["a b gre", "b a vxlan"];
+    let mut kept = None;
+    for (generation, host_of_a) in [(1, 1), (2, 2), (3, 1)] {
+        let parts = parts_at(&[host_of_a, 1], (0xd1, generation), &links, 90);
+        hand_over(&hosts, &parts);
+        wait_until_ready(&hosts[..parts.len()], &parts[0]);
+        let a = parts.iter().find_map(|part| part.node("a")).unwrap();
+        for interface in &a.interfaces {
+            passes(&hosts[0], name, "b", interface.address.address());
+        }
+        let interfaces = "cat /sys/class/net/eth?/ifindex";
+        let found = run(&hosts[0].agent, name, "b", interfaces);
+        assert_eq!(*kept.get_or_insert(found.clone()), found);
+    }
+    let uid = own_uid(&hosts[0], name);
+    remove(&hosts, vnet);
+    assert_eq!(left_of(&uid), Vec::<String>::new());
 }
 
 #[test]

@@ -291,22 +291,29 @@ impl Vnet {
         all.filter(|link| !has_ports(*link)).collect()
     }
 
-    /// Removes the ports of ends that have moved to another host, renames those of ends that stay
-    /// to their new sides, and makes ports for ends that come to this host without them.
-    pub(super) fn repoint(&self, current: &HostPart, part: &HostPart, steps: &Steps) -> Result<()> {
+    /// Renames the ports of ends that stay to their new sides, and makes ports for ends that come
+    /// to this host without them. Returns the ports of ends that have moved to another host.
+    ///
+    /// The engine has all these ports open, and passes frames until it has the new graph.
+    pub(super) fn repoint(&self, part: &HostPart, steps: &Steps) -> Result<Vec<String>> {
         let came = lock(&self.came).clone();
-        let (mut names, mut made) = (Vec::new(), Vec::new());
+        let (mut names, mut made, mut unused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut second = lock(&self.second);
         for link in &steps.repointed {
             let [from, to] = link.side.map(|side| (link.number, side));
+            let old = second.port(from);
+            let mut of_gone = None;
             if link.goes {
                 let gone = (link.number, 1 - from.1);
-                remove_named(current, &both_ports(gone))?;
-                lock(&self.second).forget_end(gone);
+                of_gone = Some(second.port(gone));
+                unused.extend(both_ports(gone));
+                second.forget_end(gone);
             }
             if from != to {
-                let mut second = lock(&self.second);
-                let old = second.port(from);
                 second.change_side(from, to);
+                if of_gone.is_some_and(|port| port == second.port(to)) {
+                    *second = second.with_others(&[to]);
+                }
                 names.push((old, second.port(to)));
             }
             let coming = (link.number, 1 - to.1);
@@ -314,12 +321,17 @@ impl Vnet {
                 made.push(coming);
             }
         }
-        rename(part, &names)?;
-        make_ends(part, &made)?;
-        let mut second = lock(&self.second);
         came.iter()
             .for_each(|(end, is_second)| second.set(*end, *is_second));
-        Ok(())
+        drop(second);
+        lock(&self.paths).repoint(steps.repointed.iter().map(|link| link.number));
+        let (taken, unused): (Vec<String>, Vec<String>) =
+            { unused.into_iter() }.partition(|port| names.iter().any(|(_, new)| new == port));
+        // A change that failed may have left a port of this name.
+        remove_named(part, &taken)?;
+        rename(part, &names)?;
+        make_ends(part, &made)?;
+        Ok(unused)
     }
 }
 

@@ -29,7 +29,8 @@ impl Vnet {
     /// kernel's path. The next graph is without these links. If the kernel refuses the filters, the
     /// links stay in the graph.
     pub(super) fn enter_kernel_paths(&self, part: &HostPart) {
-        let possible = kernel_path::possible(part);
+        let mut possible = kernel_path::possible(part);
+        possible.retain(|link| !lock(&self.second).has_second(*link));
         let mut wanted = kernel_path::plain(part, &lock(&self.impairments));
         let mut limits = BTreeMap::new();
         let mut lines = Vec::new();
