@@ -23,9 +23,9 @@ pub struct Output {
     /// The exit status as in a shell: the command's status, 127 if there is no such command, or 128
     /// plus the number of a signal.
     pub status: i32,
-    /// Standard output, as much of it as the collector kept.
+    /// The beginning of the standard output, as many bytes as the collector kept.
     pub stdout: Vec<u8>,
-    /// Standard error, as much of it as the collector kept.
+    /// The beginning of the standard error, as many bytes as the collector kept.
     pub stderr: Vec<u8>,
 }
 

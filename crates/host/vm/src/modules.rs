@@ -87,7 +87,8 @@ impl Index {
     }
 }
 
-/// The module's name, if the path is that of a module: `a-b.ko`, `.ko.xz`, `.ko.zst`, `.ko.gz`.
+/// The name of the module in the file `path`: `a_b` for `a-b.ko`, `.ko.xz`, `.ko.zst` or `.ko.gz`.
+/// `None` if `path` is not a module.
 fn stem(path: &Path) -> Option<String> {
     let (name, rest) = path.file_name()?.to_str()?.split_once(".ko")?;
     matches!(rest, "" | ".xz" | ".zst" | ".gz").then(|| name.replace('-', "_"))

@@ -26,21 +26,21 @@ pub trait App {
         let _ = (now, links);
     }
 
-    /// As a source, puts packets that it has onto its output links, at most a burst. Returns true
-    /// if anything moved.
+    /// As a source: puts packets onto the app's output links, at most one burst. Returns true if
+    /// any packet moved.
     fn pull(&mut self, now: Instant, links: &mut Links) -> bool {
         let _ = (now, links);
         false
     }
 
-    /// As a sink, takes packets that wait on its input links. Returns true if anything moved.
+    /// As a sink: takes packets from the app's input links. Returns true if any packet moved.
     fn push(&mut self, now: Instant, links: &mut Links) -> bool {
         let _ = (now, links);
         false
     }
 
-    /// Ends the breath for the app: it publishes what it wrote, releases what it read, and rings
-    /// doorbells.
+    /// Ends the breath for the app: the app publishes the records that it wrote, releases those
+    /// that it read, and rings doorbells.
     fn release_burst(&mut self, now: Instant, links: &mut Links) {
         let _ = (now, links);
     }

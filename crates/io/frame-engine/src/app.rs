@@ -202,7 +202,7 @@ pub(super) struct ShortFrames {
     pub(super) has: usize,
 }
 
-/// The result of [`AppConfig::open`]: what was opened, or why it failed.
+/// The result of [`AppConfig::open`]: the opened resource, or why it could not be opened.
 pub type Opened = Result<Box<dyn Any + Send>, AppError>;
 
 /// Builds the whole app, for [`AppConfig::open`] of a kind whose apps are `Send`.

@@ -122,7 +122,7 @@ const REQUEST: u16 = 1;
 pub const ACKNOWLEDGE: u16 = 4;
 /// Flag: what exists is replaced, NLM_F_REPLACE.
 pub const REPLACE: u16 = 0x100;
-/// Flag: the request fails if what it makes exists, NLM_F_EXCL.
+/// Flag: the request fails if the object that it would create exists, NLM_F_EXCL.
 pub(crate) const EXCLUSIVE: u16 = 0x200;
 /// Flag: what does not exist is made, NLM_F_CREATE.
 pub const CREATE: u16 = 0x400;

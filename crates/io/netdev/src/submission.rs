@@ -267,7 +267,7 @@ impl Drop for Area {
     }
 }
 
-/// Whether the error is temporary, so that the call is to be repeated.
+/// Whether the error is temporary, so that the call should be repeated.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

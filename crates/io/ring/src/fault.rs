@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
-    /// The producer's index is less than what was read, or exceeds what the ring can hold.
+    /// The producer's index is below the index up to which records were read, or more than the
+    /// ring's capacity above it.
     #[error("tail {tail:#x} is outside {from:#x}..={to:#x}")]
     Tail {
         /// The producer's index as found in shared memory.
@@ -14,7 +15,8 @@ pub enum Corrupt {
         /// Highest index that a correct producer could have.
         to: u64,
     },
-    /// The consumer's index is less than its previous value, or exceeds what was published.
+    /// The consumer's index is below its previous value, or above the index up to which records
+    /// were published.
     #[error("head {head:#x} is outside {from:#x}..={to:#x}")]
     Head {
         /// The consumer's index as found in shared memory.

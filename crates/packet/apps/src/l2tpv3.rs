@@ -57,7 +57,7 @@ pub struct L2tpv3Config {
     /// The session that received packets must have.
     #[serde(default = "any_session")]
     pub session: u32,
-    /// The session to send; `None` means that of `session`.
+    /// Session ID in sent packets; `None` means the same as `session`.
     pub peer_session: Option<u32>,
     /// Hop limit of packets to `south`.
     #[serde(default = "hop_limit")]

@@ -19,7 +19,7 @@ pub const NORTH: usize = 1;
 /// Both ports, as inputs and as outputs.
 pub const PORTS: PortList = PortList::Named(&[Port::new("south"), Port::optional("north")]);
 
-/// A next hop, and what is known of its MAC address.
+/// A next hop, and its MAC address as far as it is known.
 pub struct NextHop(State);
 
 /// Counters of an app with a next hop: addresses learned, and frames dropped.

@@ -29,7 +29,7 @@ pub struct Bounds {
 /// A fragment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// Headers in front of the payload; those of the first fragment are kept.
+    /// Headers before the payload; the reassembled packet has those of its first fragment.
     pub head: &'a [u8],
     /// Offset of this fragment's payload in the payload of the whole packet, in bytes.
     pub offset: usize,

@@ -50,7 +50,8 @@ pub struct Source {
     pool_empty: Counter,
     /// Number of frames sent so far to each output.
     made: u64,
-    /// When the present rate began to count, and how many frames had been sent by then.
+    /// Time at which the present rate began to apply, and the number of frames sent before that
+    /// time.
     since: Option<(Instant, u64)>,
 }
 

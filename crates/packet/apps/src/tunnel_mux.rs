@@ -184,7 +184,7 @@ pub struct TunnelMux {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Wire,
-    /// A tunnel; the address is that of its next hop.
+    /// A tunnel, by the IPv4 address of its next hop.
     Tunnel([u8; 4]),
     Unknown,
 }

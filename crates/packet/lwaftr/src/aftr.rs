@@ -264,8 +264,8 @@ impl Aftr {
         self.counters.set(Single::PathMtus, count);
     }
 
-    /// Takes what this worker has learnt since the last call; the caller passes it to the other
-    /// workers.
+    /// Takes the [`Learnt`] facts that this worker has found since the last call; the caller passes
+    /// them to the other workers.
     pub fn take_learnt(&mut self) -> impl Iterator<Item = Learnt> {
         self.learnt.iter_mut().flat_map(|learnt| learnt.drain(..))
     }

@@ -191,7 +191,7 @@ impl Lwaftr {
         }
     }
 
-    /// Passes what this worker has learnt to the other workers.
+    /// Passes the next hops and path MTUs that this worker has learned to the other workers.
     fn tell(&mut self) {
         if let Some(share) = &self.share {
             for learnt in self.aftr.take_learnt() {

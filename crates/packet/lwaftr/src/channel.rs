@@ -32,7 +32,7 @@ pub enum Verb {
     Add,
     /// Remove the part of the configuration at the path.
     Remove,
-    /// Replace the whole configuration by that of the file whose path is the value.
+    /// Replace the whole configuration by the contents of the file whose path is the value.
     Load,
     /// Copy the packets of an address to the mirror; the value is the address, `all` or `none`.
     Monitor,

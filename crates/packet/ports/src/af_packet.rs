@@ -143,7 +143,7 @@ pub(crate) enum PortError {
     Namespace { path: PathBuf, source: io::Error },
 }
 
-/// The namespace of the interface; `None` if it is that of the thread.
+/// The namespace of the interface; `None` if it is the namespace of the thread.
 struct Elsewhere(Option<NetworkNamespace>);
 
 impl Elsewhere {

@@ -22,14 +22,14 @@ pub enum Discard {
     Malformed,
     /// The PDU acknowledges a sequence number that was never sent.
     AckOfUnsent,
-    /// A range of a selective acknowledgement lies outside what was sent.
+    /// A range of a selective acknowledgement contains numbers that were not sent.
     AbsurdSack,
     /// The window edge moved back, or beyond the largest window.
     AbsurdWindow,
     /// The control PDU is older than one that was received, and contains nothing new.
     OldControl,
-    /// The sequence number of the control PDU is far above that of the last one, and no further
-    /// control PDU has confirmed it yet.
+    /// The sequence number of the control PDU is far above the last control PDU's number, and no
+    /// further control PDU has confirmed it yet.
     ControlJump,
     /// The control PDU has contents that this connection does not use.
     UnexpectedControl,

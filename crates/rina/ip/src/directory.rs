@@ -230,7 +230,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest time between two readings, also while a scan asks for many.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// MTU in DIFs that do not tell what they carry.
+/// MTU in DIFs that do not report the largest SDU that they carry.
 const MTU_DEFAULT: usize = 1400;
 /// Shortest MTU that is chosen: IPv6 needs it.
 const MTU_MIN: usize = 1280;

@@ -77,8 +77,8 @@ impl Router {
         }
     }
 
-    /// Returns the flow over which a packet of the kernel travels, if it exists or is requested and
-    /// the destination is that of a known member.
+    /// Returns the flow over which a packet of the kernel travels, if the flow exists or is
+    /// requested and the destination belongs to a known member.
     pub fn known_flow(&mut self, packet: &Packet, now: Instant) -> Option<FlowId> {
         let key = FlowKey {
             local: self.own.find(packet.source)?,

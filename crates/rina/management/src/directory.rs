@@ -433,7 +433,7 @@ impl Management {
         &self.directory.holders
     }
 
-    /// Deletes what is known of other members' registrations, because the membership ends.
+    /// Deletes all knowledge of other members' registrations, because the membership ends.
     pub(super) fn forget_directory(&mut self) {
         self.complete_registrations();
         let holders = core::mem::take(&mut self.directory.holders);

@@ -375,7 +375,7 @@ impl Store {
             .unwrap_or(0)
     }
 
-    /// Stores an entry, in place of another version of it.
+    /// Stores an entry; it replaces an earlier version.
     fn set(&mut self, key: Key, held: Held) {
         self.unset(&key);
         if let Some(value) = &held.value {

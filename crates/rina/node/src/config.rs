@@ -135,7 +135,7 @@ pub enum ConfigError {
         path: Option<PathBuf>,
         /// The line, counted from 1; `None` for a part that is in no file.
         line: Option<usize>,
-        /// The error message: what is wrong and what would be right.
+        /// The error message: the fault, and a valid alternative.
         what: String,
     },
 }

@@ -378,7 +378,7 @@ fn bad(what: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, what)
 }
 
-/// Longest body of a request, in bytes: that of a configuration.
+/// Longest body of a request, in bytes: the longest configuration.
 const BODY_BYTES_MAX: usize = crate::config::TEXT_BYTES_MAX;
 
 /// Interval at which a waiting `GET` checks a capture for packets.

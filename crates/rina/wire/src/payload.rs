@@ -76,8 +76,8 @@ pub trait Payload: Sized {
     /// Declares that nothing more will be appended. The payload may release unused capacity.
     fn fit(&mut self) {}
 
-    /// Replaces the contents by those of a vector. Returns false when no buffer is free; the old
-    /// contents then remain.
+    /// Replaces the contents by the bytes of a vector. Returns false when no buffer is free; the
+    /// old contents then remain.
     #[must_use]
     fn replace(&mut self, bytes: Vec<u8>) -> bool {
         Self::from_vec(bytes).map(|whole| *self = whole).is_some()

@@ -146,7 +146,8 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Sends what the program has sent before it closed its socket: datagrams that wait for flows.
+    /// Sends the datagrams that the program had sent before it closed its socket, and that wait for
+    /// flows.
     fn flush(mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.registration = None;
         self.udp = None;

@@ -11,7 +11,7 @@ use super::layer::Layer;
 pub(super) struct Endpoint(SocketAddr);
 
 impl Endpoint {
-    /// Whether the port is that of RINA over UDP.
+    /// Whether the port is the port of RINA over UDP.
     pub(crate) fn is_rina(&self) -> bool {
         self.0.port() == RINA_PORT
     }

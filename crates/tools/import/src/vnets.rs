@@ -108,7 +108,7 @@ pub struct Source<'a> {
     pub rate: Rate,
 }
 
-/// A document, and notes about what it could not express.
+/// A document, and notes about the parts of the original that a document cannot express.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The document that the import made.

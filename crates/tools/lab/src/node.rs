@@ -96,7 +96,7 @@ impl TestNode {
         self.process.id()
     }
 
-    /// The network namespace of the node; `None` if it is that of this process.
+    /// The network namespace of the node; `None` if it is the namespace of this process.
     pub fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
     }

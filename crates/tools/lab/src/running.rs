@@ -43,7 +43,7 @@ pub struct Options {
     pub patience: Duration,
     /// The program `carina` for all systems.
     pub program: PathBuf,
-    /// When making the lab fails, keep what was made, so that it can be inspected.
+    /// When making the lab fails, keep its parts, so that they can be inspected.
     pub keep_on_failure: bool,
     /// Called with a line of text at each step of making the lab.
     pub progress: fn(&str),

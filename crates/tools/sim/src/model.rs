@@ -188,7 +188,7 @@ pub(crate) enum Scheduled {
         flow: u32,
         pdu: Vec<u8>,
     },
-    /// One end of a flow over a cable learns that the other end is gone.
+    /// One end of a flow over a cable learns that the other end has ended.
     Ended {
         cable: CableId,
         side: usize,

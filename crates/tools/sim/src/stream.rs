@@ -346,9 +346,9 @@ pub enum StreamError {
     },
     /// An SDU is shorter than any SDU that was written.
     TooShort { len: usize },
-    /// The number in an SDU is not that of any SDU of this stream.
+    /// The number in an SDU is not the number of any SDU of this stream.
     Unknown { len: usize },
-    /// The content of an SDU differs from what was written, on a flow without order.
+    /// The content of an SDU differs from the content that was written, on a flow without order.
     OtherContent {
         number: u64,
         wanted: usize,

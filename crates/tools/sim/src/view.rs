@@ -27,7 +27,7 @@ pub struct View {
 pub struct Burden {
     /// Number of flows.
     pub flows: usize,
-    /// Number of connections, including those of management.
+    /// Number of connections, including connections of management.
     pub connections: usize,
     /// Number of N-1 flows.
     pub n1s: usize,

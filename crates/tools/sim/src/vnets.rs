@@ -43,7 +43,8 @@ pub struct Size {
     pub hosts: Option<u8>,
     /// Number of requested networks; `None` to draw 1 to 12 from the seed.
     pub networks: Option<u16>,
-    /// Number of networks that a VNP allows each operator at a time, otherwise that of the product.
+    /// Number of networks that a VNP allows each operator at a time; `None` for the default of a
+    /// real VNP.
     pub networks_per_vno: Option<u16>,
     /// Whether networks compete for resources. There are then two VNPs, all roles except operators
     /// have two processes on one store, the networks are requested at once, and a VNP is lost

@@ -11,8 +11,8 @@ use crate::substrate::Substrate;
 pub struct Embedding {
     /// The host of each node.
     pub hosts: Vec<HostId>,
-    /// The path of each link, from the host of its first end to that of its second; empty if both
-    /// ends are on one host.
+    /// The path of each link, from the host of the link's first end to the host of its second end;
+    /// empty if both ends are on one host.
     pub paths: Vec<Vec<LinkId>>,
 }
 

@@ -51,7 +51,7 @@ impl Amounts {
         }
     }
 
-    /// Whether every amount is at least that of `part`.
+    /// Whether every amount is at least as large as in `part`.
     #[must_use]
     pub fn contains(self, part: Amounts) -> bool {
         self.cpu >= part.cpu && self.memory >= part.memory && self.nics >= part.nics

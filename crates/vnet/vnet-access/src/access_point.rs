@@ -185,8 +185,8 @@ impl AccessPoint {
         }
     }
 
-    /// Processes a WireGuard datagram that arrived at the access point's UDP port: sends what
-    /// answers it, and delivers what it carries.
+    /// Processes a WireGuard datagram that arrived at the access point's UDP port: sends any reply,
+    /// and delivers any IP packet in it.
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -374,8 +374,8 @@ impl AccessPoint {
         self.marked
     }
 
-    /// Whether to answer ARP requests for an address: the access point's own, or that of a joined
-    /// user.
+    /// Whether to answer ARP requests for an address: it belongs to the access point or to a user
+    /// who has joined.
     #[must_use]
     pub fn answers_for(&self, address: Ipv4Addr) -> bool {
         address == self.address || self.by_address.contains_key(&address)
@@ -415,7 +415,7 @@ impl AccessPoint {
     }
 
     /// Runs the timers: sends the handshakes and keep-alives that are due, and removes guests whose
-    /// time is over. The caller calls this several times a second.
+    /// time has expired. The caller calls this several times a second.
     pub fn tick(&mut self, now: Instant, sink: &mut impl Sink) {
         self.limiter.reset_count();
         for peer in self.peers.values_mut() {

@@ -92,7 +92,7 @@ impl Refusal {
 pub struct Refused {
     /// Why the token is refused.
     pub reason: Refusal,
-    /// A text that says what is refused and why.
+    /// A text with the refused request and the reason.
     pub what: String,
 }
 

@@ -89,7 +89,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Does what is due: handshakes and keep-alives. To be called several times a second.
+    /// Sends the handshakes and keep-alives that are due. To be called several times a second.
     pub(crate) fn tick(&mut self, buffer: &mut [u8], mut give: impl FnMut(&[u8])) {
         for _ in 0..GIVEN_MAX {
             match self.tunn.update_timers(buffer) {

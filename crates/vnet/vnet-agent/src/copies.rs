@@ -250,7 +250,7 @@ const COPIES_MAX: usize = 32;
 const WAITING_BYTES_MAX: usize = 4 << 20;
 /// Most bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Time without a request after which a capture ends, because its viewer has gone.
+/// Time without a request after which a capture ends, because its viewer counts as disconnected.
 const UNUSED: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 1 << 16;
 /// Time between two checks whether a capture must end.

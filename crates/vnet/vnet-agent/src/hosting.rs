@@ -28,7 +28,7 @@ use crate::sessions::Sessions;
 use crate::streams::{self, Streams};
 use crate::watches::Watches;
 
-/// What a host lets operators do beyond what is safe for the host.
+/// The requests of operators that a host allows although they endanger the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Openness {
     /// Whether commands and consoles in namespace nodes are allowed. What runs there is the host's

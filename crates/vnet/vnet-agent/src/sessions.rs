@@ -190,5 +190,5 @@ const SESSIONS_MAX: usize = 64;
 /// Most bytes that are kept for a slow viewer.
 const LAST_BYTES: usize = 1 << 16;
 const WRITE: Duration = Duration::from_secs(5);
-/// Time without a request after which a viewer counts as gone.
+/// Time without a request after which a viewer counts as disconnected.
 const UNUSED: Duration = Duration::from_secs(60);

@@ -291,7 +291,7 @@ const WAITING_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of output in one answer.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Time without a request for a command's output after which the command is ended, because its
-/// caller has gone.
+/// caller counts as disconnected.
 const UNUSED: Duration = Duration::from_secs(60);
 /// Time between two checks whether a command's output is still requested.
 const TURN: Duration = Duration::from_secs(1);

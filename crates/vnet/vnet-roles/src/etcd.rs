@@ -42,7 +42,7 @@ pub struct EtcdStore {
 /// Whether a request may be repeated at another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repeat {
-    /// It may: the request changes nothing.
+    /// The request may be repeated, because it changes nothing.
     Harmless,
     /// Only if the request was not sent, because otherwise it may already have been executed.
     Unless,

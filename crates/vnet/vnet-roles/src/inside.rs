@@ -246,7 +246,8 @@ pub enum NodeRequest {
         /// The echo requests to watch for.
         sought: Sought,
     },
-    /// End the watch that [`NodeRequest::Seek`] has started, and return what the host has seen.
+    /// End the watch that [`NodeRequest::Seek`] has started, and return the frames that the host
+    /// has seen.
     Found {
         /// Number of the session, as in [`NodeRequest::Seek`].
         session: u64,

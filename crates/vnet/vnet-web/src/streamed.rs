@@ -108,7 +108,7 @@ impl LineSink {
         }
     }
 
-    /// Sends the last line, unless the client has gone.
+    /// Sends the last line, unless the client has disconnected.
     fn finish(&self, last: Sent, is_gone: &AtomicBool) {
         // A client that has disconnected needs no last line.
         let _ = self.send(last, &|| is_gone.load(Ordering::Acquire));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Message;
 use crate::command::Stream;
 
-/// A request to the guest's agent, and what the guest has sent for it so far.
+/// A request to the guest's agent, with the part of the reply that has arrived so far.
 #[derive(Debug)]
 pub(super) struct Call {
     heard: Mutex<Heard>,
@@ -102,7 +102,8 @@ impl Call {
         (heard.bytes, heard.room) = (0, 0);
     }
 
-    /// Waits until `take` returns a value from what the guest has sent; `None` after `limit`.
+    /// Waits until `take` returns a value, which it reads from the bytes that have arrived; `None`
+    /// after `limit`.
     pub(super) fn wait<T>(
         &self,
         limit: Duration,

@@ -4,7 +4,7 @@ use carina_wire::vmpi::HEADER_BYTES;
 
 use super::{Limits, Side};
 
-/// Configuration of one side: its name, and the limits of what it accepts.
+/// Configuration of one side: its name, and the limits of what it accepts from the peer.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Which side this system is: host or guest.

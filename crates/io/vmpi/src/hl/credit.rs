@@ -38,7 +38,7 @@ impl TxCredit {
         (self.window as usize / 4 - 8) & !7
     }
 
-    /// Adds `cost` bytes of ring space to what the sender has used.
+    /// Adds `cost` bytes of ring space to the sender's count of used space.
     pub(super) fn spend(&mut self, cost: u64) {
         debug_assert!(cost <= self.available(), "sent beyond the credit limit");
         // A caller may spend more than the limit: the count stays right, and the peer refuses the

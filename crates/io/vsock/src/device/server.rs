@@ -203,7 +203,8 @@ impl Server {
         }
     }
 
-    /// Sends what the guest has sent to the sockets, and follows connections to their end.
+    /// Forwards to the sockets the data that the guest has sent, and closes connections that have
+    /// ended.
     fn flush(&mut self) {
         let mut ended = Vec::new();
         for (key, (_, stream)) in &mut self.streams {
@@ -400,7 +401,7 @@ impl Server {
         }
     }
 
-    /// Ends dialogs and connections whose time is over.
+    /// Ends dialogs and connections whose time limit has passed.
     fn expire(&mut self) {
         if self.dialogs.is_empty() && self.closing.is_empty() {
             return;

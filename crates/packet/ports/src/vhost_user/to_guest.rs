@@ -27,7 +27,7 @@ pub(super) struct Source<'a, 'b> {
     /// Length of the longest frame, in bytes. Longer frames are dropped, unless they are still to
     /// be segmented.
     pub(super) bytes_max: usize,
-    /// Frames to send before those of the link.
+    /// Frames to send before the frames of the link.
     pub(super) backlog: &'a mut VecDeque<Frame>,
     /// The link; `None` if its frames are distributed over several rings.
     pub(super) link: Option<&'a mut Ports<'b>>,

@@ -15,7 +15,7 @@ use super::objects::result;
 pub(super) enum Refusal {
     /// This IPCP, whose name is given, is not a member.
     NotMember(String),
-    /// The initiator's name is invalid, or is that of this IPCP.
+    /// The initiator's name is invalid, or is the name of this IPCP.
     Name(String),
     /// The initiator was expelled.
     Expelled(String),

@@ -35,8 +35,8 @@ pub(super) struct N1 {
     pub(super) deferred_since: Option<Instant>,
     /// M_CONNECT of the other side that arrived during this side's own attempt.
     pub(super) pending_connect: Option<Message>,
-    /// A neighbour that wants to enroll again must answer a keep-alive by then, to prove that it
-    /// has not restarted.
+    /// A neighbour that wants to enroll again must answer a keep-alive before this time, to prove
+    /// that it has not restarted.
     pub(super) suspect_until: Option<Instant>,
     /// Link-state entries to send to the neighbour.
     pub(super) pending_links: BTreeSet<Key>,

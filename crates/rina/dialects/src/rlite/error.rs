@@ -29,7 +29,7 @@ pub(super) struct AddressOutside(pub(super) u64);
 pub(super) enum Refusal {
     /// This IPCP is not a member of its DIF.
     NotMember { own: String, dif: String },
-    /// The initiator's name is invalid, or is that of this IPCP.
+    /// The initiator's name is invalid, or is the name of this IPCP.
     Name(String),
     /// The N-1 flow comes from another IPCP than M_CONNECT names.
     OtherSource { source: String, name: String },

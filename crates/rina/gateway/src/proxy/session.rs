@@ -105,7 +105,7 @@ impl Session {
     }
 }
 
-/// Reads what the client has sent, and answers it.
+/// Reads bytes from the client, and answers them.
 pub(crate) fn read(
     client: OwnedFd,
     mut handshake: Handshake,

@@ -50,7 +50,7 @@ pub(super) enum Taken {
 pub(super) enum Passed {
     /// The packet was given to the kernel, or dropped.
     Done,
-    /// The SDU is to be copied.
+    /// The SDU must be copied.
     Stays,
     /// The SDU passes when the packets before it have been written.
     Later,

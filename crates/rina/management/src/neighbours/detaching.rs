@@ -73,7 +73,7 @@ impl Management {
         self.log.count("n1-detached");
     }
 
-    /// Returns an N-1 flow to the owner when its grace period is over. True when the flow is
+    /// Returns an N-1 flow to the owner when its grace period has ended. True when the flow is
     /// detaching.
     pub(super) fn detach_timeout(
         &mut self,

@@ -3,7 +3,7 @@
 
 use super::{Address, CepId, QosId};
 
-/// Type of a PDU: what it carries.
+/// Type of a PDU: the kind of data or control information in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PduType {
     /// Carries a user-data field of a connection.

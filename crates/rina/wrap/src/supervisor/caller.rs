@@ -202,7 +202,7 @@ impl Descriptors for Caller<'_> {
     }
 }
 
-/// The properties of a thread that decide what it may do.
+/// The identity, port rights and network namespace of a thread, which decide what it may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rights {
     /// The thread's users and groups, and the user namespace in which these numbers are valid.

@@ -13,7 +13,7 @@ pub(crate) struct Search<'a, E> {
     residual: &'a Residual,
     request: &'a Request,
     embedder: &'a mut E,
-    /// A delay longer than that of any path.
+    /// A delay longer than the delay of any path.
     delay_longest: u64,
 }
 
@@ -50,7 +50,7 @@ impl<'a, E: Embedder> Search<'a, E> {
         }
     }
 
-    /// The relaxation that keeps the largest share of what was requested.
+    /// The relaxation that keeps the largest part of the request.
     pub(crate) fn smallest(mut self) -> Option<Relaxation> {
         // The step of the best relaxation so far: another one must keep more.
         let mut best: Option<(u64, Knob)> = None;

@@ -30,7 +30,7 @@ pub struct Facts {
     pub mtu: u16,
     /// The prefixes of the network that users reach through the access point.
     pub prefixes: Vec<InterfaceAddress>,
-    /// The network's DIF; `None` if the node of the access point is not a member of it.
+    /// The network's DIF; `None` if the node of the access point is not a member of a DIF.
     pub dif: Option<DifFacts>,
 }
 

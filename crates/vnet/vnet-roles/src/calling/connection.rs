@@ -52,7 +52,7 @@ pub enum CallError {
     /// The party refuses the request.
     #[error("{0}")]
     Refused(#[from] ErrorBody),
-    /// The answer is not what was expected.
+    /// The answer is not of the expected kind.
     #[error("{callee} sent an unexpected answer: {what}")]
     Answer {
         /// Role and name of the party that sent the answer.

@@ -111,8 +111,8 @@ impl KeyDir {
         }
     }
 
-    /// The serial numbers of all certificates of a party: the recorded ones, or else that of the
-    /// certificate in this directory.
+    /// The serial numbers of all certificates of a party: the recorded ones, or else the number of
+    /// the certificate in this directory.
     fn serials_of(&self, party: &Identity) -> Result<BTreeSet<String>, KeyError> {
         let mut serials = BTreeSet::new();
         for line in lines(&self.path().join(ISSUED))? {

@@ -98,5 +98,5 @@ fn drain_of(host: &str) -> String {
     format!("/v1/hosts/{}/drain", escape(host))
 }
 
-/// Time for a move in addition to that of the guest itself.
+/// Time that a move may take in addition to the transfer of the guest.
 const MARGIN: Duration = Duration::from_secs(90);

@@ -21,7 +21,7 @@ use crate::identity::Identity;
 use crate::inside::below::Below;
 use crate::inside::{Answer, NetworkRequest, NodeRequest, WATCH_MS_MAX};
 
-/// Lets a command end when the caller who waits for it has gone.
+/// Lets a command end when the caller who waits for it has disconnected.
 #[derive(Clone)]
 struct End {
     below: Below,

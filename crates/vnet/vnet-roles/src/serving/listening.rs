@@ -166,5 +166,5 @@ impl Incoming {
 
 /// Time between two checks whether the role has ended.
 const LOOK: Duration = Duration::from_millis(200);
-/// Time between two attempts to register a name at a node that has gone.
+/// Time between two attempts to register a name after the node has ended.
 const AGAIN: Duration = Duration::from_secs(1);

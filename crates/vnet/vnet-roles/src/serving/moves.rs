@@ -236,5 +236,5 @@ fn random() -> Result<u64, ErrorBody> {
 /// Time between two checks of a move's state.
 const LOOK: Duration = Duration::from_millis(20);
 const LIMIT_MS_MAX: u64 = 3_600_000;
-/// Time for a move in addition to that of the guest itself.
+/// Time that a move may take in addition to the transfer of the guest.
 const MARGIN: Duration = Duration::from_secs(60);

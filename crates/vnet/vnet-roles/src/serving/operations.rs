@@ -225,7 +225,7 @@ impl<S: Store> Operations<S> {
 }
 
 impl History {
-    /// Adds events for what has changed; returns whether there are any.
+    /// Adds an event for each change; returns whether there are any.
     fn note(&mut self, now: Instant, seen: &Seen) -> bool {
         let nothing = Standing::default();
         let before = self.seen.as_ref();

@@ -203,7 +203,7 @@ impl<S: Store + Send + 'static> Watching<S> {
         }
     }
 
-    /// Reads the state of a network, and records what has changed.
+    /// Reads the state of a network, and records the changes since the last call.
     fn look(&self, name: &str) -> Result<Now, ErrorBody> {
         let (seen, document, age_ms) = self.wanted_of(name)?;
         // A network that is not made has no hosts yet.
@@ -335,7 +335,7 @@ const TURN: Duration = Duration::from_millis(250);
 const EVERY: Duration = Duration::from_millis(900);
 /// Time between two readings while no user asks.
 const IDLE: Duration = Duration::from_secs(10);
-/// Time without a question after which a user counts as gone.
+/// Time without a request after which a user counts as disconnected.
 const WANTED: Duration = Duration::from_secs(20);
 /// Bytes for the histories of all networks, and the least number of equal shares into which they
 /// are divided.

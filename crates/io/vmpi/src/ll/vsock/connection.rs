@@ -151,7 +151,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Shows the peer that this side is alive, and what this side has read.
+    /// Shows the peer that this side is alive, and how many bytes this side has read.
     pub(super) fn beat(&mut self) {
         if self.taken == self.shown {
             self.out.bytes.extend(beat());
@@ -220,7 +220,7 @@ fn fault(error: FrameError) -> DownReason {
 const WINDOW_BYTES: u32 = 256 << 10;
 const WINDOW: u64 = WINDOW_BYTES as u64;
 
-/// This side shows the peer what it has read after so many bytes.
+/// After so many bytes read, this side reports to the peer how many bytes it has read.
 const SHOWN_BYTES: u64 = 4 << 10;
 
 /// This side stops to read the socket at so many bytes that it could not move on.

@@ -163,7 +163,7 @@ impl Store {
         Ok(None)
     }
 
-    /// Reads what is there. Returns whether that was anything.
+    /// Reads the bytes that have arrived. Returns whether there were any.
     fn fill(&mut self) -> Result<bool, StoreError> {
         let mut bytes = [0; 4096];
         match self.file.read(&mut bytes) {
