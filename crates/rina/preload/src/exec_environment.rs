@@ -9,12 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
+use carina_wrap::calls::Descriptors;
 use carina_wrap::mark::Mark;
 use carina_wrap::settings::VARIABLE;
 use rustix::io::FdFlags;
 
 use crate::exec_words::{Words, strings};
-use crate::process::borrowed;
+use crate::process::ThisProcess;
 use crate::wrap;
 
 /// Calls `act` with the environment for a program: `env`, with the settings added if they are not
@@ -81,13 +82,9 @@ unsafe fn additions(env: Words) -> Option<[CString; 2]> {
 
 /// Whether a program that starts now inherits a flow or a registration.
 fn inherits_socket() -> bool {
-    (0..NUMBERS_MAX).any(|number| {
-        // SAFETY: the descriptor is used during this call only.
-        unsafe { borrowed(number) }.is_some_and(|socket| {
-            Mark::of(socket).is_some()
-                && rustix::io::fcntl_getfd(socket)
-                    .is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
-        })
+    ThisProcess.any(&|socket| {
+        Mark::of(socket).is_some()
+            && rustix::io::fcntl_getfd(socket).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC))
     })
 }
 
@@ -108,6 +105,3 @@ fn this_library() -> Option<&'static Path> {
 
 /// The variable with the libraries that the dynamic linker loads first (ld.so(8)).
 const PRELOAD: &str = "LD_PRELOAD";
-
-/// Descriptor numbers below this are looked at: programs pass low ones on.
-const NUMBERS_MAX: libc::c_int = 1024;

@@ -35,6 +35,13 @@ impl Descriptors for ThisProcess {
         outcome
     }
 
+    fn any(&self, is_wanted: &dyn Fn(BorrowedFd<'_>) -> bool) -> bool {
+        (0..NUMBERS_MAX).any(|number| {
+            // SAFETY: the descriptor is used during this call only.
+            unsafe { borrowed(number) }.is_some_and(is_wanted)
+        })
+    }
+
     fn relay(&self, end: OwnedFd, settings: &Settings) -> Result<(), Errno> {
         relay_process::start(&end, settings)
     }
@@ -50,6 +57,9 @@ pub(crate) unsafe fn borrowed<'a>(number: libc::c_int) -> Option<BorrowedFd<'a>>
     // SAFETY: not -1, and the caller's promise for the rest.
     (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
+
+/// Descriptor numbers below this are looked at: programs listen on low ones, and pass low ones on.
+const NUMBERS_MAX: libc::c_int = 1024;
 
 /// Returns the error of the last system call that failed in this thread.
 pub(crate) fn last_error() -> Errno {

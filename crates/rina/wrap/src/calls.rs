@@ -57,6 +57,15 @@ pub enum Call<T> {
     Done(T),
 }
 
+impl<T> Call<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Call<U> {
+        match self {
+            Call::Kernel => Call::Kernel,
+            Call::Done(result) => Call::Done(change(result)),
+        }
+    }
+}
+
 /// A flow that `accept` returns to a program.
 #[derive(Debug)]
 pub struct Accepted {

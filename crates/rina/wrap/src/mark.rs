@@ -19,6 +19,7 @@
 //! bit  9       RELAYED  with DATAGRAMS: the other end is a relay; each datagram has a header
 //! bit  10      DISCARDED  bytes were discarded that came after the remote end had closed the flow
 //! bit  11      ACCEPTING  with LISTENER: the program has called `listen`
+//! bit  12      BOTH     with LISTENER and V6ONLY: it has the name that a socket for IPv4 would get
 //! ```
 
 use std::os::fd::BorrowedFd;
@@ -59,6 +60,9 @@ impl Mark {
     pub const DISCARDED: Mark = Mark(1 << 10);
     /// Bit, with `LISTENER`: the program has called `listen`.
     pub const ACCEPTING: Mark = Mark(1 << 11);
+    /// Bit, with `LISTENER` and `V6ONLY`: the socket has the name that a socket for IPv4 at the
+    /// same port would get.
+    pub const BOTH: Mark = Mark(1 << 12);
     /// A mark without any bit.
     pub const NONE: Mark = Mark(0);
 

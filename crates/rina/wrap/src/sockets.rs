@@ -25,6 +25,13 @@ pub trait Descriptors {
     /// The kernel's refusal.
     fn replace(&self, old: BorrowedFd<'_>, new: OwnedFd) -> Result<(), Errno>;
 
+    /// Whether `is_wanted` holds for a descriptor of the process. The default is false, for an
+    /// implementation that cannot list the descriptors.
+    fn any(&self, is_wanted: &dyn Fn(BorrowedFd<'_>) -> bool) -> bool {
+        let _ = is_wanted;
+        false
+    }
+
     /// Starts a relay ([`serve`](crate::relay::serve)) at `end`, which runs until the program has
     /// closed its socket, with the rights of the process.
     ///

@@ -402,7 +402,7 @@ fn sockets_keep_to_the_small_print_of_tcp() {
     }
     let node = both_in_one();
     let program = "
-import select, socket
+import errno, select, socket
 def pair():
     server = socket.socket(); server.bind(('0.0.0.0', 0)); server.listen()
     to = ('srv.dif.internal', server.getsockname()[1])
@@ -414,6 +414,13 @@ four, six = socket.socket(), socket.socket(socket.AF_INET6)
 six.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
 four.bind(('0.0.0.0', 7000)); six.bind(('::', 7000)); six.listen(); four.listen()
 assert six.getsockname()[:2] == ('::', 7000), six.getsockname()
+# The same in the other order, which asyncio may choose; a third socket has no place.
+late, first = socket.socket(), socket.socket(socket.AF_INET6)
+first.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+first.bind(('::', 7001)); late.bind(('0.0.0.0', 7001)); late.listen(); first.listen()
+for port in 7000, 7001:
+    try: socket.socket().bind(('0.0.0.0', port)); assert False, port
+    except OSError as error: assert error.errno == errno.EADDRINUSE, error
 for family in socket.AF_INET, socket.AF_INET6:
     s = socket.socket(family); s.connect(socket.getaddrinfo('srv.dif.internal', 7000, family)[0][4])
     assert four.accept()[0].getsockname()[1] == 7000

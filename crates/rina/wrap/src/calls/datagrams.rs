@@ -90,16 +90,23 @@ impl Wrap {
         socket: BorrowedFd<'_>,
         address: SocketAddr,
     ) -> Result<Call<()>, Errno> {
-        self.at_free_port(address, is_six_only(socket), |local, name, dif| {
-            let start = Start {
-                local,
-                is_six: is_six(socket),
-                name: Some(datagram_name(name)?),
-                dif: dif.cloned(),
-                peer: None,
-            };
-            self.relay(process, socket, &start, None)
-        })
+        let is_six_only = is_six_only(socket);
+        let bound = self.at_free_port(
+            address,
+            is_six_only,
+            |_| false,
+            |local, name, dif| {
+                let start = Start {
+                    local,
+                    is_six: is_six(socket),
+                    name: Some(datagram_name(name)?),
+                    dif: dif.cloned(),
+                    peer: None,
+                };
+                self.relay(process, socket, &start, None)
+            },
+        )?;
+        Ok(bound.map(|(done, _)| done))
     }
 
     /// Prepares a socket for a datagram that a program sends to an address: the first address that

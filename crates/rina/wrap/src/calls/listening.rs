@@ -40,26 +40,47 @@ impl Wrap {
         let shared = sockopt::socket_reuseport(socket).unwrap_or(false);
         let node = &self.settings.node;
         let is_six_only = is_six_only(socket);
-        let registered = self.at_free_port(address, is_six_only, |this, name, dif| {
+        let has_six_only = |name: &AppName| {
+            address.is_ipv4() && process.any(&|other| self.is_six_only_at(other, name))
+        };
+        let register = |this, name: &AppName, dif: Option<&DifName>| {
             let label = Label { this, other: None };
             node::register(node, label, name, dif, shared)
-        })?;
-        let Call::Done(registration) = registered else {
+        };
+        let registered = self.at_free_port(address, is_six_only, has_six_only, register)?;
+        let Call::Done((registration, has_both)) = registered else {
             return Ok(Call::Kernel);
         };
-        let mark = Mark::LISTENER.with_if(address.is_ipv6(), Mark::IPV6);
+        let mark = Mark::LISTENER
+            .with_if(address.is_ipv6(), Mark::IPV6)
+            .with_if(is_six_only && has_both, Mark::BOTH);
         take_over(process, socket, registration, mark)?;
         Ok(Call::Done(()))
     }
 
+    /// Whether a socket of the program is for IPv6 only and has the name that a socket for IPv4 at
+    /// its port would get.
+    fn is_six_only_at(&self, socket: BorrowedFd<'_>, name: &AppName) -> bool {
+        let wanted = Mark::LISTENER.with(Mark::V6ONLY).with(Mark::BOTH);
+        let is_wanted = Mark::of(socket).is_some_and(|mark| mark.has(wanted));
+        let label = is_wanted.then(|| label_of(socket)).flatten();
+        label.is_some_and(|label| {
+            matches!(self.decide(Direction::Listen, label.this),
+                Ok(Decision::Flow { name: of_socket, .. }) if of_socket == *name)
+        })
+    }
+
     /// Registers the name that the rules have for an address; for port 0, tries several ports until
-    /// one is free. A socket for IPv6 only gets another name if that one is taken.
+    /// one is free. If the name is taken, a socket for IPv6 only gets the name with `/ipv6`, and a
+    /// socket beside one for IPv6 only (`has_six_only`) the name with `/ipv4`. Returns what was
+    /// registered, and whether under the name of the rules.
     pub(super) fn at_free_port<T>(
         &self,
         address: SocketAddr,
         is_six_only: bool,
+        has_six_only: impl Fn(&AppName) -> bool,
         register: impl Fn(SocketAddr, &AppName, Option<&DifName>) -> Result<T, Errno>,
-    ) -> Result<Call<T>, Errno> {
+    ) -> Result<Call<(T, bool)>, Errno> {
         let attempts = if address.port() == 0 {
             PORT_ATTEMPTS
         } else {
@@ -76,12 +97,14 @@ impl Wrap {
                 Decision::Refuse => return Err(Errno::ACCESS),
                 Decision::Flow { name, dif } => (name, dif),
             };
-            result = register(address, &name, dif.as_ref());
-            if is_six_only && matches!(result, Err(Errno::ADDRINUSE)) {
+            result = register(address, &name, dif.as_ref()).map(|done| (done, true));
+            let is_taken = matches!(result, Err(Errno::ADDRINUSE));
+            if is_taken && (is_six_only || has_six_only(&name)) {
                 // A server with a socket for each family has given the name to the other one.
-                let name = AppName::new(format!("{name}/ipv6"));
+                let family = if is_six_only { "ipv6" } else { "ipv4" };
+                let name = AppName::new(format!("{name}/{family}"));
                 let name = name.map_err(|_| Errno::NAMETOOLONG)?;
-                result = register(address, &name, dif.as_ref());
+                result = register(address, &name, dif.as_ref()).map(|done| (done, false));
             }
             if !matches!(result, Err(Errno::ADDRINUSE)) {
                 break;
