@@ -151,8 +151,8 @@ pub enum DownReason {
     PeerLeft,
     /// The peer's node has restarted.
     PeerRestarted,
-    /// The heartbeat of the peer has not changed in time: its node or its system does not run. Time
-    /// in which a VM waits for a processor of the host does not count, up to 5 s.
+    /// The heartbeat of the peer has not changed in time: its node or its system does not run. A VM
+    /// that only waits for a processor of the host has 5 s.
     PeerSilent {
         /// Milliseconds since the last change of its heartbeat, by this side's clock. It exceeds
         /// [`SILENCE_NS_MAX`] if this side itself did not run all the time.
