@@ -22,18 +22,19 @@ fn program(host: &Host, words: &[&str]) -> Output {
     run_within(&mut command, words[0], BOOT).unwrap()
 }
 
-/// Runs a program that reaches guest `a`, and must end as `is_right` says. All flows to a guest
-/// whose node gets no processor time for 600 ms end; the program then runs again.
+/// Runs a program that reaches guest `a`, and must end as `is_right` says. Where the node of the
+/// guest or of the host gets no processor time for 600 ms, the other node ends all flows between
+/// them; the program then runs again.
 fn reaches(host: &Host, words: &[&str], is_right: impl Fn(&Output) -> bool) -> Output {
-    let silences = || host.log().matches("gave no sign of life").count();
+    let losses = || host.log().matches("region lost").count();
     for _ in 0..ATTEMPTS_MAX {
-        let before = silences();
+        let before = losses();
         host.until_reachable("ssh.a");
         let output = program(host, words);
         if is_right(&output) {
             return output;
         }
-        let is_busy = silences() > before;
+        let is_busy = losses() > before;
         assert!(
             is_busy,
             "{words:?}: {:?} {}\n{}",
@@ -41,7 +42,7 @@ fn reaches(host: &Host, words: &[&str], is_right: impl Fn(&Output) -> bool) -> O
             told(&output),
             host.log()
         );
-        println!("the guest got no processor time, and its flows ended: {words:?} runs again");
+        println!("a node got no processor time, and its flows ended: {words:?} runs again");
     }
     panic!("{words:?}: this machine is too busy for a guest");
 }
