@@ -38,6 +38,16 @@ pub(crate) fn libraries_from(program: &Path, directory: Option<&Path>) -> Result
     if is_static(program)? {
         return Ok(Vec::new());
     }
+    needed(program, directory)
+}
+
+/// What the dynamic loader loads for a program or library. The loader first looks into `directory`.
+/// It runs `ldd`, so the file must be trusted.
+///
+/// # Errors
+///
+/// The file is not dynamic, or a library is missing.
+pub(crate) fn needed(program: &Path, directory: Option<&Path>) -> Result<Vec<PathBuf>> {
     let mut ldd = Command::new(tool::find("ldd", "libc-bin")?);
     if let Some(directory) = directory {
         ldd.env("LD_LIBRARY_PATH", directory);

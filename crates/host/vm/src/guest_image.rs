@@ -20,9 +20,16 @@ impl GuestImage {
     /// # Errors
     /// The kernel or a part of the image is missing.
     pub fn prepare(program: &Path) -> Result<Self> {
+        Self::build(&Image::new().program("/bin/carina", program)?)
+    }
+
+    /// Obtains the kernel, and packs `image`, which has the program of a node.
+    ///
+    /// # Errors
+    /// The kernel or a part of the image is missing.
+    pub fn build(image: &Image) -> Result<Self> {
         let cache = Cache::default_location()?;
-        let image = Image::new().program("/bin/carina", program)?;
-        let boot = Boot::prepare(&cache, &image)?;
+        let boot = Boot::prepare(&cache, image)?;
         Ok(Self { cache, boot })
     }
 

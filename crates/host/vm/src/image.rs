@@ -70,8 +70,29 @@ impl Image {
     /// # Errors
     ///
     /// The program cannot be read, is not an ELF program, or lacks a library.
-    pub fn program(mut self, guest_path: &str, program: &Path) -> Result<Image> {
-        for library in elf::shared_libraries(program)? {
+    pub fn program(self, guest_path: &str, program: &Path) -> Result<Image> {
+        let libraries = elf::shared_libraries(program)?;
+        Ok(self.with_libraries(libraries, guest_path, program))
+    }
+
+    /// Adds a shared library of the host that programs load at run time, stripped of symbols, with
+    /// the libraries that it needs.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is not a shared library, or lacks a library.
+    pub fn library(self, guest_path: &str, library: &Path) -> Result<Image> {
+        let libraries = elf::needed(library, None)?;
+        Ok(self.with_libraries(libraries, guest_path, library))
+    }
+
+    fn with_libraries(
+        mut self,
+        libraries: Vec<PathBuf>,
+        guest_path: &str,
+        program: &Path,
+    ) -> Image {
+        for library in libraries {
             let path = library.to_string_lossy().into_owned();
             if !self.programs.iter().any(|(known, _)| *known == path) {
                 self.programs.push((path, library));
@@ -79,7 +100,7 @@ impl Image {
         }
         self.programs
             .push((guest_path.to_owned(), program.to_owned()));
-        Ok(self)
+        self
     }
 
     /// Like [`Image::program`]; shared libraries are also looked for in the directory `libraries`.

@@ -15,6 +15,7 @@
 //! - [`relay`] gives a datagram socket many peers, each with a flow of its own.
 //! - [`drops`] counts the datagrams that relays have dropped.
 //! - [`supervisor`] carries out the calls of programs that load no library, such as static ones.
+//! - [`library`] finds the library that is loaded into dynamic programs.
 //! - [`settings`] encodes the settings that `carina wrap` passes on in the environment.
 //! - [`zones`] says which host names are names of registered applications, for [`dns`].
 
@@ -29,6 +30,7 @@ pub mod drops;
 pub mod fuzz;
 pub mod hosts_file;
 pub mod label;
+pub mod library;
 pub mod mark;
 pub mod name_table;
 mod node;

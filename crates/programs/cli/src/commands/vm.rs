@@ -198,6 +198,8 @@ pub(crate) struct RunArgs {
     command: Option<String>,
     /// Add a program of this host to Carina's own guest, with its shared libraries, at the same
     /// path, such as /usr/bin/curl; may be repeated
+    ///
+    /// The guest also gets the library of `carina wrap`.
     #[arg(long, value_name = "PATH", conflicts_with = "disk")]
     program: Vec<PathBuf>,
     /// Start sshd in the guest and make keys for it: `carina ssh NAME` logs in as root

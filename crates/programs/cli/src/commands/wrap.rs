@@ -12,6 +12,7 @@ use carina_api::DifName;
 use carina_text::table::Table;
 use carina_wrap::calls::Wrap;
 use carina_wrap::drops;
+use carina_wrap::library::{DIRECTORY, LIBRARY, library_of};
 use carina_wrap::name_table::is_host;
 use carina_wrap::program::{Linkage, ProgramError, find, linkage};
 use carina_wrap::relay;
@@ -310,23 +311,12 @@ fn library() -> Result<PathBuf, Failure> {
         return checked(PathBuf::from(path));
     }
     let program = std::env::current_exe().attempt("finding this program")?;
-    let directory = program.parent().unwrap_or(Path::new("/"));
-    let candidates = [
-        // In a build directory, cargo writes the library here first: the one beside the program may
-        // be of an earlier build.
-        directory.join("deps").join(LIBRARY),
-        directory.join(LIBRARY),
-        directory.join("../lib/carina/libcarina_preload.so"),
-        PathBuf::from("/usr/lib/carina/libcarina_preload.so"),
-    ];
-    match candidates.iter().find(|candidate| candidate.is_file()) {
+    match library_of(&program) {
         Some(found) => checked(found.canonicalize().attempt("finding the library")?),
         None => Err(failed(format!(
-            "the library that is loaded into programs, libcarina_preload.so, is neither beside \
-             {} nor in {}; reinstall carina, or set {LIBRARY_VARIABLE} to the path of the \
-             library",
+            "the library that is loaded into programs, {LIBRARY}, is neither beside {} nor in \
+             {DIRECTORY}; reinstall carina, or set {LIBRARY_VARIABLE} to the path of the library",
             program.display(),
-            candidates[2].display(),
         ))),
     }
 }
@@ -353,9 +343,6 @@ fn not_wrapped(error: ProgramError) -> Failure {
 
 /// Lowest number of a descriptor after the three standard ones.
 const MIN_FD: i32 = 3;
-
-/// File name of the library that is loaded into programs.
-const LIBRARY: &str = "libcarina_preload.so";
 
 /// Environment variable with the path of the library, if it is in another place.
 const LIBRARY_VARIABLE: &str = "CARINA_PRELOAD";

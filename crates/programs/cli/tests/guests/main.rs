@@ -29,4 +29,5 @@ mod terminal;
 mod vhost_user;
 mod virtqueue;
 mod vsock;
+mod wrapped;
 mod xen;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use carina_api::control::{VmInfo, VmpiKind};
 use carina_vm::{CloudSeed, Image, Machine, Running, SshKeys};
+use carina_wrap::library::{LIBRARY, library_of};
 
 use super::vsock::HOST_PORT;
 use super::{BOOT, RunArgs, ip_link};
@@ -12,8 +13,9 @@ use crate::Shared;
 use crate::commands::ssh;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 
-/// Adds the programs of `--program`, sshd with `--ssh`, and the certificate authorities that this
-/// host trusts if programs are added, to the guest's image.
+/// Adds the programs of `--program`, and sshd with `--ssh`, to the guest's image. If programs are
+/// added, also adds the certificate authorities that this host trusts, and the library by which
+/// `carina wrap` runs them.
 pub(super) fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, Failure> {
     for program in &args.program {
         let what = format!("--program {}", program.display());
@@ -21,6 +23,9 @@ pub(super) fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, F
         image = image
             .program(&path.to_string_lossy(), &path)
             .attempt(&what)?;
+    }
+    if !args.program.is_empty() {
+        image = with_wrap(image)?;
     }
     if args.ssh {
         image = image.ssh_server().attempt("packing sshd for --ssh")?;
@@ -30,6 +35,18 @@ pub(super) fn with_programs(mut image: Image, args: &RunArgs) -> Result<Image, F
         image = image.file(AUTHORITIES, 0o644, authorities);
     }
     Ok(image)
+}
+
+/// Adds the library that `carina wrap` loads into programs. A build of `carina` alone has none.
+fn with_wrap(image: Image) -> Result<Image, Failure> {
+    let own = std::env::current_exe().attempt("finding this program")?;
+    match library_of(&own) {
+        Some(library) => {
+            let packed = image.library(&format!("/lib/carina/{LIBRARY}"), &library);
+            packed.attempt(format!("packing {}", library.display()))
+        }
+        None => Ok(image),
+    }
 }
 
 /// Puts the node, and what its programs need to find the proxy of `--internet`, into the guest.
