@@ -12,6 +12,7 @@
 
 mod programs;
 mod site;
+pub mod vm;
 
 use std::ops::RangeInclusive;
 

@@ -29,7 +29,7 @@ mod arguments;
 
 use self::arguments::{
     BindingsArgs, DriversArgs, FlowsArgs, GuestArgs, HvArgs, IpArgs, LocalArgs, PaperArgs,
-    RestartArgs,
+    RestartArgs, WrapArgs,
 };
 pub(crate) use self::arguments::{CaseArgs, chosen};
 
@@ -115,11 +115,14 @@ pub(crate) enum BenchCommand {
     /// loopback interface, `carina expose` with `connect`, `carina proxy`, socat and ssh -L
     #[command(
         after_help = "Examples:\n  carina bench wrap --json > wrap.json\n  carina bench wrap \
-        --cases round-trips --sizes 64 --runs 9\n\nCases: bulk, round-trips; without --sizes, \
+        --cases round-trips --sizes 64 --runs 9\n  carina bench wrap --vm --cases http --sizes \
+        1G\n\nCases: bulk, round-trips; without --sizes, \
         messages have 64 and 65536 bytes. The programs are in Python (/usr/bin/python3). socat \
-        and ssh are measured where they are installed."
+        and ssh are measured where they are installed.\n\nCases with --vm: iperf3-to-host, \
+        iperf3-to-guest, http; without --sizes, 64 MiB are transferred. The programs are \
+        iperf3, and curl with python3 -m http.server. As root, or where user namespaces are allowed."
     )]
-    Wrap(CaseArgs),
+    Wrap(WrapArgs),
     /// Measure one TCP connection between two namespaces over `carina ip` and shared memory; for
     /// comparison: a bare loop between two TUN interfaces, and a veth pair with an MTU of 1500
     #[command(
@@ -254,12 +257,30 @@ fn lwaftr_of(shared: &Shared, args: CaseArgs) -> Outcome {
     all_measured(&results)
 }
 
-fn wrap_of(shared: &Shared, args: CaseArgs) -> Outcome {
+fn wrap_of(shared: &Shared, args: WrapArgs) -> Outcome {
+    if args.vm {
+        return wrap_vm_of(shared, args);
+    }
+    let args = args.cases;
     let cases = chosen("case", &wrap::CASES, |case| case.name, &args.cases)?;
     let options = args.options("wrap", cases, &wrap::SIZES, &wrap::SIZES_POSSIBLE)?;
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let results = wrap::run(&options)?;
     show(shared, &results, &wrap::TABLES, &wrap::SYSTEMS)?;
+    all_measured(&results)
+}
+
+fn wrap_vm_of(shared: &Shared, args: WrapArgs) -> Outcome {
+    use wrap::vm::{CASES, SIZES, SIZES_POSSIBLE, SYSTEMS, TABLES};
+    let guest_program = args.guest_program;
+    let cases = chosen("case", &CASES, |case| case.name, &args.cases.cases)?;
+    let options = args
+        .cases
+        .options("wrap --vm", cases, &SIZES, &SIZES_POSSIBLE)?;
+    vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
+    end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+    let results = wrap::vm::run(&options, guest_program.as_deref())?;
+    show(shared, &results, &TABLES, &SYSTEMS)?;
     all_measured(&results)
 }
 

@@ -64,6 +64,26 @@ fn card_of_a_guest_is_measured_over_both_back_ends() {
 }
 
 #[test]
+fn wrapped_programs_are_measured_beside_user_networks() {
+    if !has_network() {
+        return;
+    }
+    let cases = ["iperf3-to-host", "iperf3-to-guest", "http"];
+    let list = cases.join(",");
+    let words = [
+        "wrap", "--vm", "--cases", &list, "--sizes", "4M", "--runs", "1",
+    ];
+    let results = results(&words);
+    for case in cases {
+        for system in ["carina", "user"] {
+            assert!(median(&results, case, system, "goodput_mbps") > 0.0);
+        }
+    }
+    let notes = results["notes"].to_string();
+    assert!(notes.contains("x user"), "{notes}");
+}
+
+#[test]
 fn drivers_in_user_space_are_measured_beside_the_kernels() {
     let cases = ["e1000e-send", "e1000e-receive", "virtio-send"];
     let list = cases.join(",");

@@ -118,6 +118,24 @@ pub(crate) struct GuestArgs {
     pub(super) in_network_namespace: bool,
 }
 
+/// Options of `carina bench wrap`: cases and sizes to measure, and between which systems.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WrapArgs {
+    #[command(flatten)]
+    pub(super) cases: CaseArgs,
+    /// Measure between a VM and its host; for comparison: QEMU's -netdev user, and passt [default:
+    /// measure on this host]
+    ///
+    /// --sizes then are numbers of bytes to transfer, and --time has no effect.
+    #[arg(long)]
+    pub(super) vm: bool,
+    /// The carina program to run in the guest [default: the one for guests beside this program]
+    #[arg(long, requires = "vm")]
+    pub(super) guest_program: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    pub(super) in_network_namespace: bool,
+}
+
 /// Options of `carina bench ip`: cases and sizes to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IpArgs {

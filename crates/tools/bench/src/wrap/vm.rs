@@ -1,0 +1,133 @@
+//! Measures unmodified programs between a VM and its host: iperf3, and a file over HTTP.
+//! The VM also has two network cards, for comparison: QEMU's user-mode network, and passt.
+//!
+//! ```text
+//!   VM, one boot                         host
+//!   carina wrap client ==== shared memory ==== carina wrap server        carina
+//!   client -- virtio-net -- QEMU -netdev user -- TCP -- server           user
+//!   client -- virtio-net -- QEMU -netdev stream -- passt -- TCP -- server    passt
+//! ```
+//!
+//! The systems are measured one right after the other, and take turns at being first.
+
+mod client;
+mod passt;
+mod process;
+mod site;
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use carina_measure::results::{Metric, OURS, Results, Samples, machine};
+
+use self::site::Site;
+use crate::Options;
+use crate::error::Result;
+use crate::rate::compare_with_bars;
+
+/// A case: its name in the results, and what the programs do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    /// Name of the case in the results.
+    pub name: &'static str,
+    /// What the programs do.
+    pub work: Work,
+}
+
+/// What the client in the guest does with a server on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// iperf3: the client sends.
+    Send,
+    /// iperf3: the server sends.
+    Receive,
+    /// curl gets a file from `python3 -m http.server`.
+    Http,
+}
+
+/// The cases of the benchmark.
+pub const CASES: [Case; 3] = [
+    case("iperf3-to-host", Work::Send),
+    case("iperf3-to-guest", Work::Receive),
+    case("http", Work::Http),
+];
+
+const fn case(name: &'static str, work: Work) -> Case {
+    Case { name, work }
+}
+
+/// Default numbers of bytes that a measurement transfers.
+pub const SIZES: [u64; 1] = [64 << 20];
+
+/// Possible numbers of bytes that a measurement transfers.
+pub const SIZES_POSSIBLE: RangeInclusive<usize> = 1 << 20..=4 << 30;
+
+/// Name of the system with QEMU's user-mode network.
+pub const USER: &str = "user";
+
+/// Name of the system with passt.
+pub const PASST: &str = "passt";
+
+/// The systems in the order of the tables.
+pub const SYSTEMS: [&str; 3] = [OURS, USER, PASST];
+
+/// The tables of the results: case, metric, and title.
+pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
+    let mut tables = [("", Metric::GoodputMbps, "goodput, Mbit/s"); CASES.len()];
+    let mut at = 0;
+    while at < tables.len() {
+        tables[at].0 = CASES[at].name;
+        at += 1;
+    }
+    tables
+};
+
+/// Required ratios of Carina's goodput to that of other systems, in every case.
+const BARS: [(&str, f64); 2] = [(USER, 5.0), (PASST, 2.0)];
+
+/// Boots the guest, starts the servers, and measures. The process must be in a network namespace of
+/// its own ([`require_network`](crate::vm_and_host::require_network)). Programs that are not
+/// installed are left out, with a note. Failed measurements are reported beside the samples of the
+/// others.
+///
+/// # Errors
+/// Something does not start, or too many measurements in succession fail. The error contains logs.
+pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Results> {
+    let mut site = Site::start(options, guest_program)?;
+    let mut samples = Samples::default();
+    let mut measured = options.clone();
+    measured.cases.retain(|case| site.can(case.work));
+    let failures = measured.measure_each(
+        |case| case.name,
+        |run, case, size| {
+            let mut systems = site.systems();
+            let first = run % systems.len();
+            systems.rotate_left(first);
+            let mut all = Vec::new();
+            for system in systems {
+                let mbps = site.measure(system, case.work, size);
+                all.push((system, mbps.map_err(|error| error.in_case(system))?));
+            }
+            // They count only together, so that samples come in pairs.
+            for (system, mbps) in all {
+                samples.add(case.name, size, system, Metric::GoodputMbps, mbps);
+            }
+            Ok(())
+        },
+    );
+    let failures = failures.map_err(|error| site.explain(error))?;
+    let factors = samples.factors();
+    let mut notes = site.into_notes();
+    for (peer, bar) in BARS {
+        let lines = compare_with_bars(&factors, peer, Metric::GoodputMbps, |_| Some(bar));
+        notes.extend(lines);
+    }
+    Ok(Results {
+        bench: "wrap-vm".to_owned(),
+        machine: machine(),
+        notes,
+        rows: samples.rows(),
+        factors,
+        failures,
+    })
+}
