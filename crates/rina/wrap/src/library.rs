@@ -33,6 +33,7 @@ mod tests {
     fn library_of_the_newest_build_comes_first() {
         let place = tempfile::tempdir().unwrap();
         let carina = place.path().join("bin/carina");
+        std::fs::create_dir(place.path().join("bin")).unwrap();
         let made = ["lib/carina", "bin", "bin/deps"].map(|directory| {
             let directory = place.path().join(directory);
             std::fs::create_dir_all(&directory).unwrap();
