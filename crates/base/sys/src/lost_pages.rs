@@ -269,7 +269,7 @@ unsafe fn hand_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
             }
         }
         handler => {
-            let has_info = before.is_some_and(|it| it.sa_flags & libc::SA_SIGINFO != 0);
+            let has_info = before.is_some_and(|before| before.sa_flags & libc::SA_SIGINFO != 0);
             // SAFETY: the process had set this function as its handler, of the kind that the flag
             // says.
             unsafe {

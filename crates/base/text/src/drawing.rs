@@ -55,7 +55,11 @@ impl Drawing {
     /// Systems without a place are put beside their neighbours.
     #[must_use]
     pub fn svg_at(&self, title: &str, known: &BTreeMap<String, (f64, f64)>) -> String {
-        let mut points: Vec<&str> = self.systems.iter().map(|it| it.name.as_str()).collect();
+        let mut points: Vec<&str> = self
+            .systems
+            .iter()
+            .map(|system| system.name.as_str())
+            .collect();
         for end in self.edges.iter().flat_map(|edge| &edge.ends) {
             if !points.contains(&end.as_str()) {
                 points.push(end);

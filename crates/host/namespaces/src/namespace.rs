@@ -276,7 +276,9 @@ fn spawn_in(namespace: &str, command: &mut Command) -> std::io::Result<Child> {
 
 /// A batch as a person would run it.
 fn batch_in_words(program: &str, namespace: Option<&str>, lines: &[String]) -> String {
-    let inside = namespace.map(|it| format!("-n {it} ")).unwrap_or_default();
+    let inside = namespace
+        .map(|namespace| format!("-n {namespace} "))
+        .unwrap_or_default();
     format!("{program} {inside}-batch - (`{}`)", lines.join("; "))
 }
 
@@ -296,7 +298,7 @@ pub fn namespace_file(namespace: &str) -> PathBuf {
 /// exists.
 pub fn is_namespace(name: &str) -> bool {
     let found = rustix::fs::statfs(namespace_file(name));
-    found.is_ok_and(|it| it.f_type as u64 == NSFS_MAGIC)
+    found.is_ok_and(|found| found.f_type as u64 == NSFS_MAGIC)
 }
 
 /// The file system type that statfs(2) returns for the file of a namespace.

@@ -61,7 +61,10 @@ mod tests {
         let access = NamespaceAccess::of_root();
         let name = |number| format!("cv-two-{}-{number}", std::process::id());
         let names: Vec<String> = (0..60).map(name).collect();
-        let lines: Vec<String> = names.iter().map(|it| format!("netns add {it}")).collect();
+        let lines: Vec<String> = names
+            .iter()
+            .map(|name| format!("netns add {name}"))
+            .collect();
         access.ip_lines_in_any_order(&lines).unwrap();
         let backwards: Vec<String> = names.iter().rev().cloned().collect();
         std::thread::scope(|scope| {
@@ -70,6 +73,9 @@ mod tests {
             other.join().unwrap().unwrap();
         });
         let left = access.list().unwrap();
-        assert!(!left.iter().any(|it| names.contains(it)), "{left:?}");
+        assert!(
+            !left.iter().any(|candidate| names.contains(candidate)),
+            "{left:?}"
+        );
     }
 }

@@ -114,8 +114,14 @@ pub fn run_piped(
         .process_group(0)
         .spawn()?;
     let mut files = [
-        child.stdout.take().map(|it| File::from(OwnedFd::from(it))),
-        child.stderr.take().map(|it| File::from(OwnedFd::from(it))),
+        child
+            .stdout
+            .take()
+            .map(|stdout| File::from(OwnedFd::from(stdout))),
+        child
+            .stderr
+            .take()
+            .map(|stderr| File::from(OwnedFd::from(stderr))),
     ];
     let finish = relay(&child, &mut files, until, sink);
     if !matches!(finish, Ok(Finish::Exited(_))) {
@@ -179,7 +185,7 @@ fn relay(
 
 /// Number of bytes in a pipe that can be read.
 fn unread(file: &Option<File>) -> usize {
-    let bytes = file.as_ref().and_then(|it| ioctl_fionread(it).ok());
+    let bytes = file.as_ref().and_then(|file| ioctl_fionread(file).ok());
     usize::try_from(bytes.unwrap_or_default()).unwrap_or(usize::MAX)
 }
 
@@ -198,7 +204,7 @@ fn poll_outputs(process: &OwnedFd, files: &[Option<File>; 2]) -> io::Result<(boo
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
-    let mut seen = polled.iter().map(|it| !it.revents().is_empty());
+    let mut seen = polled.iter().map(|polled| !polled.revents().is_empty());
     let has_ended = seen.next().unwrap_or_default();
     let ready = [0, 1].map(|at| files[at].is_some() && seen.next().unwrap_or_default());
     Ok((has_ended, ready))

@@ -129,10 +129,11 @@ impl Hardware {
         }
         for (place, card) in self.cards.iter().enumerate() {
             let before = &self.cards[..place];
-            if card.port >= self.ports || before.iter().any(|it| it.port == card.port) {
+            if card.port >= self.ports || before.iter().any(|candidate| candidate.port == card.port)
+            {
                 return Err(bad(format!("card {} has no port of its own", card.id)));
             }
-            if before.iter().any(|it| it.id == card.id) {
+            if before.iter().any(|candidate| candidate.id == card.id) {
                 return Err(bad(format!("there are two cards {}", card.id)));
             }
         }
@@ -197,16 +198,16 @@ mod tests {
     fn impossible_hardware_is_refused_with_the_reason() {
         hardware().check().unwrap();
         let refusal = |change: fn(&mut Hardware)| {
-            let mut it = hardware();
-            change(&mut it);
-            it.check().unwrap_err().to_string()
+            let mut changed = hardware();
+            change(&mut changed);
+            changed.check().unwrap_err().to_string()
         };
-        let error = refusal(|it| it.machine = "pc-q35-7.2,smm=off".into());
+        let error = refusal(|hardware| hardware.machine = "pc-q35-7.2,smm=off".into());
         assert!(error.contains("pc-q35-VERSION"), "{error}");
-        assert!(refusal(|it| it.ports = 99).contains("at most 16"));
-        assert!(refusal(|it| it.cards[1].port = 4).contains("card 2 has no port"));
-        assert!(refusal(|it| it.cards[1].port = 0).contains("card 2 has no port"));
-        assert!(refusal(|it| it.cards[1].id = 0).contains("two cards 0"));
+        assert!(refusal(|hardware| hardware.ports = 99).contains("at most 16"));
+        assert!(refusal(|hardware| hardware.cards[1].port = 4).contains("card 2 has no port"));
+        assert!(refusal(|hardware| hardware.cards[1].port = 0).contains("card 2 has no port"));
+        assert!(refusal(|hardware| hardware.cards[1].id = 0).contains("two cards 0"));
     }
 
     #[test]

@@ -32,7 +32,10 @@ fn output_comes_whole_and_a_reader_that_goes_ends_it() {
         longest = longest.max(piece.len());
         match stream {
             Stream::Stdout => {
-                assert!((0..piece.len()).all(|it| piece[it] == expected(bytes + it)));
+                assert!(
+                    (0..piece.len())
+                        .all(|candidate| piece[candidate] == expected(bytes + candidate))
+                );
                 bytes += piece.len();
             }
             Stream::Stderr => errors.extend_from_slice(piece),

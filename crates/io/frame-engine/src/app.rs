@@ -319,8 +319,8 @@ impl AppContext<'_> {
     pub fn take_opened<T: Any>(&mut self) -> Result<Option<T>, AppError> {
         let opened = self.opened.take().transpose()?;
         Ok(opened
-            .and_then(|it| it.downcast().ok())
-            .map(|it: Box<T>| *it))
+            .and_then(|opened| opened.downcast().ok())
+            .map(|app: Box<T>| *app))
     }
 
     /// The app itself, if [`made`] built it.

@@ -54,7 +54,7 @@ impl Drop for Network {
     /// Drops the parts of apps that take long to free side by side.
     fn drop(&mut self) {
         let apps = std::mem::take(&mut self.apps).into_iter();
-        drop_together(apps.filter_map(|it| it.app.dismantle()).collect());
+        drop_together(apps.filter_map(|app| app.app.dismantle()).collect());
     }
 }
 

@@ -206,7 +206,7 @@ impl Device {
                 || self
                     .inflight
                     .as_ref()
-                    .is_some_and(|it| it.mapping.is_lost()))
+                    .is_some_and(|inflight| inflight.mapping.is_lost()))
     }
 
     /// Disconnects the front end, because its driver broke the rules.

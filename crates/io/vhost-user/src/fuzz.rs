@@ -359,7 +359,7 @@ mod tests {
         // The table claims one byte more than the file has.
         let at = script
             .windows(3)
-            .position(|it| it == [1, AT_GUEST, SPECIAL]);
+            .position(|pair| pair == [1, AT_GUEST, SPECIAL]);
         script[at.unwrap() + 2] = SPECIAL | 2;
         let played = messages(&script);
         assert!(played.is_refused && played.chains == 0, "{played:?}");

@@ -152,7 +152,10 @@ impl Taken {
         let whole = &self.chains[chain];
         let first = (whole.first + whole.readable) as usize;
         let buffers = &self.buffers[first..first + whole.writable as usize];
-        let Some(buffer) = buffers.first().filter(|it| it.len as usize >= bytes.len()) else {
+        let Some(buffer) = buffers
+            .first()
+            .filter(|buffer| buffer.len as usize >= bytes.len())
+        else {
             return self.write(chain, 0, &bytes.bytes()[..bytes.len()]);
         };
         let at = buffer.host.as_ptr();

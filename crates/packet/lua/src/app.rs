@@ -287,7 +287,9 @@ impl LuaApp {
                 (None, sent)
             }
             (Ok(value), None) => (
-                value.as_f64().filter(|it| it.is_finite() && *it >= 0.0),
+                value
+                    .as_f64()
+                    .filter(|as_f64| as_f64.is_finite() && *as_f64 >= 0.0),
                 sent,
             ),
             (Err(error), None) => {

@@ -29,7 +29,9 @@ pub(crate) fn overrun(place: &str, budget: Duration) -> String {
 /// The type of a value that was raised as an error and is not a string. The library prints such a
 /// value as `table: 0x55d0c8`, `<table 0x55d0c8>` or `nil`. `None` for other texts.
 fn kind_of_value(line: &str) -> Option<&'static str> {
-    let value = line.strip_prefix('<').and_then(|it| it.strip_suffix('>'));
+    let value = line
+        .strip_prefix('<')
+        .and_then(|strip_prefix| strip_prefix.strip_suffix('>'));
     let value = value.unwrap_or(line);
     let kinds = ["table", "function", "userdata", "lightuserdata", "thread"];
     let is_shown = |kind: &&str| {

@@ -139,7 +139,7 @@ impl State {
             .take()
             .0
             .into_iter()
-            .for_each(|it| context.notices().add(it));
+            .for_each(|notice| context.notices().add(notice));
         if let Some(before) = before {
             let old = before.shared.counter_names.borrow();
             for (at, name) in self.shared.counter_names.borrow().iter().enumerate() {

@@ -237,7 +237,7 @@ fn look_at_all() {
             }
             let since = before
                 .filter(|before| before.call == call)
-                .map_or(now, |it| it.since);
+                .map_or(now, |before| before.since);
             seen.push(Seen {
                 guard: at,
                 call,

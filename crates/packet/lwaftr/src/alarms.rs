@@ -97,14 +97,21 @@ impl Purge {
     fn concerns(&self, alarm: &Alarm, now_s: u64) -> bool {
         let severity = alarm.perceived_severity;
         let age = now_s.saturating_sub(alarm.status_change.last().map_or(0, |change| change.time));
-        self.is_cleared.is_none_or(|it| it == alarm.is_cleared)
+        self.is_cleared
+            .is_none_or(|is_cleared| is_cleared == alarm.is_cleared)
             && self.older_than_s.is_none_or(|least| age >= least)
-            && self.severity_is.is_none_or(|it| it == severity)
-            && self.severity_below.is_none_or(|it| severity < it)
-            && self.severity_above.is_none_or(|it| severity > it)
+            && self
+                .severity_is
+                .is_none_or(|severity_is| severity_is == severity)
+            && self
+                .severity_below
+                .is_none_or(|severity_below| severity < severity_below)
+            && self
+                .severity_above
+                .is_none_or(|severity_above| severity > severity_above)
             && self
                 .operator_state
-                .is_none_or(|it| it == alarm.operator_state)
+                .is_none_or(|operator_state| operator_state == alarm.operator_state)
     }
 }
 
@@ -446,7 +453,8 @@ impl Alarms {
         };
         let mut count = 0;
         for alarm in &mut self.list {
-            let is_qualified = qualifier.is_none_or(|it| it == alarm.alarm_type_qualifier);
+            let is_qualified =
+                qualifier.is_none_or(|qualifier| qualifier == alarm.alarm_type_qualifier);
             if alarm.alarm_type_id == kind && is_qualified {
                 alarm.operator_state = state;
                 count += 1;

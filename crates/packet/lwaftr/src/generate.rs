@@ -112,7 +112,8 @@ impl Plan {
             b4,
             br: self.br,
         });
-        let both = softwires.map(|it| (from_internet(&it, bytes), from_b4(&it, bytes)));
+        let both =
+            softwires.map(|softwire| (from_internet(&softwire, bytes), from_b4(&softwire, bytes)));
         let (external, internal) = both.unzip();
         Ok([external, internal])
     }

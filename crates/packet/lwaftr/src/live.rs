@@ -242,7 +242,7 @@ impl Live {
             .config
             .instances
             .iter()
-            .all(|it| it.queues.is_empty())
+            .all(|instance| instance.queues.is_empty())
         {
             return Err(EditError::NoQueue);
         }

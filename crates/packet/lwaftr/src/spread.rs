@@ -179,7 +179,10 @@ impl Spread {
         ];
         for test in tests {
             let count = members.iter().filter(|member| test(member)).count();
-            let mut found = members.iter().enumerate().filter(|(_, it)| test(it));
+            let mut found = members
+                .iter()
+                .enumerate()
+                .filter(|(_, member)| test(member));
             if let Some((worker, _)) = found.nth(choice(hash, count)) {
                 return worker;
             }
@@ -226,7 +229,7 @@ impl<'a> Head<'a> {
                     let address = self
                         .packet
                         .get(at..at + 4)
-                        .and_then(|it| it.try_into().ok());
+                        .and_then(|packet| packet.try_into().ok());
                     of_ipv4(&address.unwrap_or_default())
                 };
                 Some(Asked {

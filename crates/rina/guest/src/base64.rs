@@ -39,7 +39,7 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     for group in digits.chunks(4) {
         let mut word = 0_u32;
         for digit in group {
-            let value = DIGITS.iter().position(|it| it == digit)?;
+            let value = DIGITS.iter().position(|candidate| candidate == digit)?;
             word = word << 6 | value as u32;
         }
         word <<= 6 * (4 - group.len());

@@ -52,7 +52,8 @@ pub(crate) fn round_trip(
                 continue;
             };
             let answered = answered(&packet[..length], peer, number);
-            let Some((which, at)) = answered.and_then(|it| Some((it, sent.get(usize::from(it))?)))
+            let Some((which, at)) =
+                answered.and_then(|answered| Some((answered, sent.get(usize::from(answered))?)))
             else {
                 continue;
             };
@@ -91,7 +92,7 @@ fn request(number: u16, sequence: u16) -> [u8; 16] {
 fn checksum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks_exact(2);
     let sum: u32 = words
-        .map(|it| u32::from(it[0]) << 8 | u32::from(it[1]))
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]))
         .sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     !((folded & 0xffff) + (folded >> 16)) as u16

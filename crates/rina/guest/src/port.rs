@@ -125,8 +125,10 @@ pub(crate) fn piece(verb: &str, id: &str, bytes: &[u8]) -> String {
 /// Returns the line of an output that consists of one line of plain characters; otherwise `None`.
 fn plain(output: &[u8]) -> Option<&str> {
     let line = output.strip_suffix(b"\n")?;
-    let is_plain =
-        line.len() <= PLAIN_BYTES_MAX && line.iter().all(|it| (b' '..=b'~').contains(it));
+    let is_plain = line.len() <= PLAIN_BYTES_MAX
+        && line
+            .iter()
+            .all(|candidate| (b' '..=b'~').contains(candidate));
     std::str::from_utf8(line).ok().filter(|_| is_plain)
 }
 

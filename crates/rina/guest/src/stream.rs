@@ -140,8 +140,14 @@ pub(crate) fn run(
 
 fn relay(id: &str, mut child: Child, stream: &Stream, say: &impl Fn(&str)) -> std::io::Result<i32> {
     let mut files = [
-        child.stdout.take().map(|it| File::from(OwnedFd::from(it))),
-        child.stderr.take().map(|it| File::from(OwnedFd::from(it))),
+        child
+            .stdout
+            .take()
+            .map(|stdout| File::from(OwnedFd::from(stdout))),
+        child
+            .stderr
+            .take()
+            .map(|stderr| File::from(OwnedFd::from(stderr))),
     ];
     let mut buffer = [0; PIECE_BYTES];
     let mut pause = PAUSE_MIN;
@@ -168,7 +174,7 @@ fn relay(id: &str, mut child: Child, stream: &Stream, say: &impl Fn(&str)) -> st
         }
         if let Some(status) = ended {
             let unread =
-                |file: &Option<File>| file.as_ref().map_or(0, |it| system::unread(it.as_fd()));
+                |file: &Option<File>| file.as_ref().map_or(0, |file| system::unread(file.as_fd()));
             if *left.get_or_insert_with(|| files.each_ref().map(unread)) == [0, 0] {
                 break status;
             }

@@ -58,7 +58,7 @@ pub(crate) fn carried(node: &Client, dif: &DifName) -> Result<Carried, IpError> 
             };
             let pdu = objects
                 .iter()
-                .find_map(|it| it.fields.get("max_pdu")?.as_u64());
+                .find_map(|object| object.fields.get("max_pdu")?.as_u64());
             let pdu = pdu.map_or(MTU_DEFAULT + PCI_BYTES_MAX, |pdu| pdu as usize);
             pdu.saturating_sub(PCI_BYTES_MAX)
         }
@@ -181,7 +181,11 @@ impl Drop for Directory {
     fn drop(&mut self) {
         self.shared.lock().is_stopped = true;
         self.shared.asked.notify_one();
-        if self.thread.take().is_some_and(|it| it.join().is_err()) {
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
             tracing::error!(target: "carina::ip", "the thread of the directory panicked");
         }
     }

@@ -166,7 +166,10 @@ impl FlowTable {
     /// Removes the flows that have been idle for too long, and returns them.
     pub(crate) fn remove_idle(&mut self, now: Instant) -> Vec<FlowId> {
         let idle = self.limits.idle;
-        let old = self.flows.iter().filter(|(_, it)| it.used_at + idle <= now);
+        let old = self
+            .flows
+            .iter()
+            .filter(|(_, flow)| flow.used_at + idle <= now);
         let old: Vec<FlowId> = old.map(|(id, _)| *id).collect();
         for id in &old {
             self.remove(*id);

@@ -49,8 +49,16 @@ fn open_here(settings: &IpSettings, mtu: usize) -> Result<TunInterface, IpError>
         addresses.add_address(address.address, address.bits)?;
     }
     bring_up(&settings.tun, Some(mtu))?;
-    let links: Vec<IpPrefix> = settings.address.iter().map(|it| it.link()).collect();
-    for route in settings.route.iter().filter(|it| !links.contains(it)) {
+    let links: Vec<IpPrefix> = settings
+        .address
+        .iter()
+        .map(|address| address.link())
+        .collect();
+    for route in settings
+        .route
+        .iter()
+        .filter(|candidate| !links.contains(candidate))
+    {
         addresses.add_route(route.address(), route.bits())?;
     }
     Ok(TunInterface {
@@ -81,7 +89,10 @@ fn masquerade(settings: &IpSettings) -> Result<Option<Masquerade>, IpError> {
         fs::write(file, "1").map_err(IpError::system("turning on net.ipv4.ip_forward"))?;
         tracing::info!(target: "carina::ip", "{}: net.ipv4.ip_forward is now 1", settings.tun);
     }
-    let prefixes = settings.nat.iter().map(|it| (it.address(), it.bits()));
+    let prefixes = settings
+        .nat
+        .iter()
+        .map(|prefix| (prefix.address(), prefix.bits()));
     let prefixes: Vec<_> = prefixes.collect();
     Ok(Some(Masquerade::start(&settings.tun, &prefixes)?))
 }

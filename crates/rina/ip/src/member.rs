@@ -227,8 +227,8 @@ impl Member {
         };
         let others = prefixes.all.into_iter();
         let settings = &self.settings;
-        let others = others.filter(|it| settings.may_have(*it));
-        self.members = others.filter(|it| !self.own.contains(it)).collect();
+        let others = others.filter(|other| settings.may_have(*other));
+        self.members = others.filter(|other| !self.own.contains(other)).collect();
         let members = self.members.iter().copied();
         self.router.set_members(members, prefixes.is_complete);
         self.answer_early(now);

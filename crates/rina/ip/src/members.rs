@@ -60,7 +60,11 @@ impl Members {
         }
         self.ending.retain(|thread| !thread.is_finished());
         for settings in wanted {
-            if self.running.iter().any(|it| it.settings == *settings) {
+            if self
+                .running
+                .iter()
+                .any(|candidate| candidate.settings == *settings)
+            {
                 continue;
             }
             let stop = Arc::new(EventFd::new()?);
@@ -83,7 +87,10 @@ impl Members {
     /// member runs, and before the first attempt ends.
     #[must_use]
     pub fn error_of(&self, tun: &str) -> Option<String> {
-        let member = self.running.iter().find(|it| it.settings.tun == tun)?;
+        let member = self
+            .running
+            .iter()
+            .find(|candidate| candidate.settings.tun == tun)?;
         let error = member.error.lock();
         error.unwrap_or_else(PoisonError::into_inner).clone()
     }

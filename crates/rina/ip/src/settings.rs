@@ -103,7 +103,10 @@ impl IpSettings {
     /// Returns the prefixes that the member registers.
     #[must_use]
     pub fn own(&self) -> Vec<IpPrefix> {
-        let hosts = self.address.iter().map(|it| IpPrefix::host(it.address));
+        let hosts = self
+            .address
+            .iter()
+            .map(|address| IpPrefix::host(address.address));
         let mut own: Vec<IpPrefix> = hosts.chain(self.prefix.iter().copied()).collect();
         own.sort_unstable();
         own.dedup();

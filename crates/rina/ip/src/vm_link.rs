@@ -71,13 +71,16 @@ impl VmLink {
     /// Returns the settings of the interface of VM `vm` on its host.
     #[must_use]
     pub fn of_host(&self, vm: &str) -> IpSettings {
-        let hosts = self.addresses.iter().map(|it| IpPrefix::host(it.address));
+        let hosts = self
+            .addresses
+            .iter()
+            .map(|address| IpPrefix::host(address.address));
         let hosts: Vec<IpPrefix> = hosts.collect();
         let own = self.host_addresses().into_iter().map(|address| Address {
             address,
             bits: IpPrefix::host(address).bits(),
         });
-        let links = self.addresses.iter().map(|it| it.link());
+        let links = self.addresses.iter().map(|address| address.link());
         let mut settings = IpSettings {
             address: own.collect(),
             tun: host_interface(vm),
@@ -106,10 +109,10 @@ impl VmLink {
     /// have.
     #[must_use]
     pub fn host_addresses(&self) -> Vec<IpAddr> {
-        let of = |it: &Address| {
-            let first = after(it.link().address(), 1);
-            if first == it.address {
-                after(it.link().address(), 2)
+        let of = |address: &Address| {
+            let first = after(address.link().address(), 1);
+            if first == address.address {
+                after(address.link().address(), 2)
             } else {
                 first
             }
@@ -122,7 +125,7 @@ impl VmLink {
         let all = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
         let has = |all: &IpAddr| {
             let mut addresses = self.addresses.iter();
-            addresses.any(|it| it.address.is_ipv4() == all.is_ipv4())
+            addresses.any(|address| address.address.is_ipv4() == all.is_ipv4())
         };
         let all = all.into_iter().filter(has);
         all.map(|address| Address { address, bits: 0 }.link())

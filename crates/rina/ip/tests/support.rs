@@ -130,7 +130,9 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn status(&self) -> Status {
         let all = carina_ip::read_all(&self.run).unwrap();
-        all.into_iter().find(|it| it.tun == self.tun).unwrap()
+        all.into_iter()
+            .find(|candidate| candidate.tun == self.tun)
+            .unwrap()
     }
 
     pub(crate) fn counters(&self) -> Counters {

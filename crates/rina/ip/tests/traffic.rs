@@ -103,7 +103,7 @@ fn classes_of_packets_have_flows_of_their_own() {
         let has = |class| {
             flows
                 .iter()
-                .any(|it| it.class == Some(class) && it.packets == 1)
+                .any(|flow| flow.class == Some(class) && flow.packets == 1)
         };
         has(Class::Default) && has(Class::LowDelay) && has(Class::Background)
     });

@@ -275,7 +275,11 @@ impl Store {
 
     /// True when the entries of this origin are visible: it was reachable within [`SILENT_AFTER`].
     pub(super) fn is_visible(&self, origin: &str) -> bool {
-        origin == self.own || self.origins.get(origin).is_some_and(|it| it.is_visible)
+        origin == self.own
+            || self
+                .origins
+                .get(origin)
+                .is_some_and(|origin| origin.is_visible)
     }
 
     /// For each origin, the sum of the hashes of its live entries.
@@ -344,7 +348,7 @@ impl Store {
     fn is_reachable(&self, origin: &str, now: Instant) -> bool {
         // `refresh` runs at least once in each [`REFRESH_INTERVAL`].
         let origin = self.origins.get(origin);
-        origin.is_some_and(|it| now.since(it.heard) < 2 * REFRESH_INTERVAL)
+        origin.is_some_and(|origin| now.since(origin.heard) < 2 * REFRESH_INTERVAL)
     }
 
     fn note_heard(&mut self, origin: &str, then: Instant) {

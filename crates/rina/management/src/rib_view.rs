@@ -120,7 +120,7 @@ impl Management {
             let choices = self
                 .catalogue
                 .policies(component)
-                .map(|it| it.name.to_string())
+                .map(|policy| policy.name.to_string())
                 .collect();
             let mut fields = alloc::vec![
                 text("name", descriptor.name),

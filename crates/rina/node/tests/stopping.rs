@@ -82,7 +82,7 @@ impl Wire {
             let events = self.b.control().events(0, Duration::ZERO).unwrap().events;
             let downs = events.into_iter();
             let downs = downs.filter(|event| event.kind == EventKind::NeighbourDown);
-            lost = downs.map(|it| (it.subject, it.detail)).collect();
+            lost = downs.map(|down| (down.subject, down.detail)).collect();
             if lost.len() == count {
                 Ok(())
             } else {

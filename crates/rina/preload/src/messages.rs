@@ -140,7 +140,8 @@ fn sent(
     }
     // SAFETY: used during this call only.
     let descriptor = unsafe { borrowed(socket) };
-    if let Some((socket, mark)) = descriptor.and_then(|it| Some((it, Mark::of(it)?)))
+    if let Some((socket, mark)) =
+        descriptor.and_then(|descriptor| Some((descriptor, Mark::of(descriptor)?)))
         && is_first_after_close(socket, mark)
         && mark.with(Mark::DISCARDED).set(socket).is_ok()
     {
@@ -340,7 +341,9 @@ pub(crate) unsafe extern "C" fn recvfrom(
 unsafe fn write_sender(socket: c_int, from: *mut sockaddr, room: &mut socklen_t) -> bool {
     // SAFETY: used during this call only.
     let descriptor = unsafe { borrowed(socket) }.filter(|_| wrap().is_some());
-    let Some((socket, mark)) = descriptor.and_then(|it| Some((it, Mark::of(it)?))) else {
+    let Some((socket, mark)) =
+        descriptor.and_then(|descriptor| Some((descriptor, Mark::of(descriptor)?)))
+    else {
         return false;
     };
     let sender = mark

@@ -130,5 +130,8 @@ fn flows_of_another_life_have_other_numbers() {
         [accepted[4], accepted[5]]
     };
     let numbers = [number(), number(), number()];
-    assert!(numbers.iter().any(|it| *it != numbers[0]), "{numbers:?}");
+    assert!(
+        numbers.iter().any(|number| *number != numbers[0]),
+        "{numbers:?}"
+    );
 }

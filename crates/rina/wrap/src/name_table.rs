@@ -403,7 +403,10 @@ mod tests {
             })
         };
         let found: Vec<_> = [0, 10, 20].map(numbers).into_iter().collect();
-        let found: Vec<_> = found.into_iter().map(|it| it.join().unwrap()).collect();
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect();
         assert!(found.iter().all(|numbers| *numbers == found[0]));
         let different: std::collections::BTreeSet<_> = found[0].values().collect();
         assert_eq!(different.len(), 50);

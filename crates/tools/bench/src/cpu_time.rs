@@ -25,7 +25,10 @@ pub(crate) fn of_process(pid: u32, apart: &[i32]) -> Result<(u64, u64)> {
         let Some(ns) = of_task(&task.path()) else {
             continue;
         };
-        let thread: Option<i32> = task.file_name().to_str().and_then(|it| it.parse().ok());
+        let thread: Option<i32> = task
+            .file_name()
+            .to_str()
+            .and_then(|to_str| to_str.parse().ok());
         let is_apart = thread.is_some_and(|thread| apart.contains(&thread));
         *if is_apart { &mut chosen } else { &mut rest } += ns;
     }

@@ -68,10 +68,14 @@ mod tests {
             assert!(
                 failures
                     .note("run 1", failed())
-                    .is_ok_and(|it| it.is_none())
+                    .is_ok_and(|note| note.is_none())
             );
         }
-        assert!(failures.note("run 2", Ok(())).is_ok_and(|it| it.is_some()));
+        assert!(
+            failures
+                .note("run 2", Ok(()))
+                .is_ok_and(|note| note.is_some())
+        );
         for _ in 0..FAILURES_MAX - 1 {
             assert!(failures.note("run 3", failed()).is_ok());
         }

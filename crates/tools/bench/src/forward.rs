@@ -164,7 +164,10 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     let mut notes = notes(bench.cpu, bench.source_cpu);
     notes.append(&mut bench.notes);
     let carinas = [OURS, ON_VETHS, OVER_DIF];
-    for peer in SYSTEMS.iter().filter(|it| !carinas.contains(*it)) {
+    for peer in SYSTEMS
+        .iter()
+        .filter(|candidate| !carinas.contains(*candidate))
+    {
         notes.extend(compare_with_bars(&factors, peer, Metric::Mpps, |_| {
             Some(1.0)
         }));
@@ -302,7 +305,7 @@ fn namespace_notes(factors: &[Factor]) -> Vec<String> {
     let mut lines = compare_with_bars(factors, "bridge", Metric::GoodputMbps, is_goodput);
     let echoes = factors
         .iter()
-        .filter(|it| it.over == "bridge" && it.metric == Metric::RttUs);
+        .filter(|factor| factor.over == "bridge" && factor.metric == Metric::RttUs);
     lines.extend(echoes.map(|factor| {
         let ([low, high], ratio) = (factor.ratio.interval, factor.ratio.ratio);
         let verdict = if factor.ratio.runs < RUNS_MIN {

@@ -170,8 +170,12 @@ fn link_ms(agent: &Agent, nodes: usize) -> Result<f64> {
     let layout = Layout::of(&after, &Layout::of(&before, &Layout::default()));
     let vnet = agent.report(NAME).map_err(refused)?.vnet;
     let interfaces = layout.interfaces(vnet, &format!("n{half}"));
-    let at_chord = interfaces.iter().find(|it| it.link as usize == nodes);
-    let Some(far) = at_chord.map(|it| SocketAddr::from((it.address.address(), DISCARD))) else {
+    let at_chord = interfaces
+        .iter()
+        .find(|interface| interface.link as usize == nodes);
+    let Some(far) =
+        at_chord.map(|at_chord| SocketAddr::from((at_chord.address.address(), DISCARD)))
+    else {
         return Err(Error::NoAnswer("the layout lacks the new link".to_owned()));
     };
     let near = node_namespace(vnet, "n0");
@@ -204,7 +208,10 @@ fn wait_until_ready(agent: &Agent) -> Result<()> {
     let (deadline, mut seen) = (Instant::now() + LIMIT, 0);
     while Instant::now() < deadline {
         let events = agent.events(NAME, seen, Duration::from_secs(1));
-        let last = events.map_err(refused)?.last().map(|it| it.number);
+        let last = events
+            .map_err(refused)?
+            .last()
+            .map(|map_err| map_err.number);
         let is_over = last.is_none();
         seen = last.unwrap_or(seen);
         let asked = Instant::now();
@@ -267,8 +274,8 @@ fn scripts(document: &Document, layout: &Layout) -> [String; 2] {
     }
     let mut routes = layout.routes();
     for node in document.node.keys() {
-        for it in layout.interfaces(VnetId::new(0), node) {
-            let (name, address) = (it.name, it.address);
+        for interface in layout.interfaces(VnetId::new(0), node) {
+            let (name, address) = (interface.name, interface.address);
             let _ = writeln!(
                 up,
                 "ip -n {node} address add {address} dev {name}\nip -n {node} link set {name} up"
@@ -308,7 +315,7 @@ fn of_mininet(nodes: usize) -> Result<Measured> {
     let text = String::from_utf8_lossy(&output.stdout);
     let times: Vec<f64> = text
         .split_whitespace()
-        .filter_map(|it| it.parse().ok())
+        .filter_map(|word| word.parse().ok())
         .collect();
     match times[..] {
         [up, down] => Ok(vec![(Metric::UpS, up), (Metric::DownS, down)]),
@@ -362,7 +369,10 @@ mod tests {
             "ip -n n0 address add 10.0.0.1/30 dev eth0",
             "route add 10.0.0.4/30 via 10.0.0.2",
         ] {
-            assert!(up.lines().any(|it| it == line), "{line} in {up}");
+            assert!(
+                up.lines().any(|candidate| candidate == line),
+                "{line} in {up}"
+            );
         }
         assert_eq!(down.lines().count(), 4);
     }
@@ -373,7 +383,7 @@ mod tests {
             return;
         }
         let measured = of_agent(3, Duration::from_millis(10)).unwrap();
-        let metrics: Vec<Metric> = measured.iter().map(|it| it.0).collect();
+        let metrics: Vec<Metric> = measured.iter().map(|row| row.0).collect();
         let wanted = [
             Metric::UpS,
             Metric::DownS,
@@ -383,6 +393,9 @@ mod tests {
         ];
         assert_eq!(metrics, wanted);
         assert!(measured[4].1 > 0.0, "{measured:?}");
-        assert!(measured[..2].iter().all(|it| it.1 > 0.0), "{measured:?}");
+        assert!(
+            measured[..2].iter().all(|candidate| candidate.1 > 0.0),
+            "{measured:?}"
+        );
     }
 }

@@ -182,7 +182,7 @@ fn arp(message: &[u8]) -> Option<Layer> {
     let (sender, target) = (address(14), address(24));
     let mac: Vec<String> = message[8..14]
         .iter()
-        .map(|it| format!("{it:02x}"))
+        .map(|byte| format!("{byte:02x}"))
         .collect();
     let mac = mac.join(":");
     let (operation, summary) = match u16::from_be_bytes([message[6], message[7]]) {
@@ -304,7 +304,7 @@ mod tests {
     fn summaries(ethertype: u16, packet: &[u8], original: usize) -> Vec<String> {
         let mut layers = Vec::new();
         assert!(dissect(&mut layers, ethertype, packet, original));
-        layers.into_iter().map(|it| it.summary).collect()
+        layers.into_iter().map(|layer| layer.summary).collect()
     }
 
     fn ipv4_packet(protocol: u8, cut: u16, payload: &[u8]) -> Vec<u8> {

@@ -34,7 +34,11 @@ fn stop_machines(dir: &LabDir, record: &Record) -> Result<()> {
     for system in record.nodes.keys() {
         let run_dir = dir.run_dir(system).vm_dir();
         let running = carina_vm::list(&run_dir).attempt("listing machines")?;
-        machines.extend(running.into_iter().map(|it| (run_dir.clone(), it.name)));
+        machines.extend(
+            running
+                .into_iter()
+                .map(|machine| (run_dir.clone(), machine.name)),
+        );
     }
     std::thread::scope(|scope| {
         let stopping: Vec<_> = machines

@@ -250,7 +250,9 @@ impl Running {
             flag.and_then(serde_json::Value::as_bool) != Some(false)
         };
         let names = objects.iter().filter(|object| is_reached(object));
-        Ok(names.filter_map(|it| it.name_below("/members/")).collect())
+        Ok(names
+            .filter_map(|name| name.name_below("/members/"))
+            .collect())
     }
 
     /// The directory of the lab.

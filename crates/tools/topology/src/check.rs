@@ -109,7 +109,7 @@ fn check_addresses(dif: &Dif) -> Result<(), TopologyError> {
         let before = dif.members[..place].iter();
         if let Some(other) = before
             .into_iter()
-            .find(|it| it.address.unwrap_or(1) == address)
+            .find(|candidate| candidate.address.unwrap_or(1) == address)
         {
             return Err(error_at(
                 member.at,

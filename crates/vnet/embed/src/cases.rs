@@ -196,23 +196,29 @@ mod tests {
         let case = case(Topology::Wx100, 0.14, 3);
         let mean = |values: &[u64]| values.iter().sum::<u64>() as f64 / values.len() as f64;
         let requests = || case.arrivals.iter().map(|arrival| &arrival.request);
-        let sizes: Vec<u64> = requests().map(|it| it.nodes().len() as u64).collect();
+        let sizes: Vec<u64> = requests()
+            .map(|request| request.nodes().len() as u64)
+            .collect();
         assert_eq!(sizes.iter().min(), Some(&2));
         assert_eq!(sizes.iter().max(), Some(&10));
         assert!((mean(&sizes) - 6.0).abs() < 0.3, "{}", mean(&sizes));
         let cpu: Vec<u64> = requests()
-            .flat_map(|it| it.nodes())
+            .flat_map(|request| request.nodes())
             .map(|node| node.cpu)
             .collect();
         assert_eq!(cpu.iter().max(), Some(&20));
         assert!((mean(&cpu) - 10.0).abs() < 0.5, "{}", mean(&cpu));
         let rates: Vec<u64> = requests()
-            .flat_map(|it| it.links())
-            .map(|it| it.rate)
+            .flat_map(|request| request.links())
+            .map(|link| link.rate)
             .collect();
         assert_eq!(rates.iter().max(), Some(&50));
         assert!((mean(&rates) - 25.0).abs() < 1.0, "{}", mean(&rates));
-        let lives: f64 = case.arrivals.iter().map(|it| it.life.as_units()).sum();
+        let lives: f64 = case
+            .arrivals
+            .iter()
+            .map(|arrival| arrival.life.as_units())
+            .sum();
         assert!((lives / 1000.0 - 500.0).abs() < 60.0, "{lives}");
         let last = case.arrivals[999].at.as_units();
         assert!((last / 1000.0 - 1.0 / 0.14).abs() < 0.5, "{last}");

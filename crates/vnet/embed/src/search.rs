@@ -199,7 +199,8 @@ impl Tree {
             .resize(residual.hosts().len(), (u32::MAX, Duration::MAX));
         self.queue.push(Reverse(waiting(0, Duration::ZERO, 0)));
         while let Some(Reverse(first)) = self.queue.pop() {
-            let [price, label] = [first >> 96, first & u128::from(u32::MAX)].map(|it| it as u32);
+            let [price, label] =
+                [first >> 96, first & u128::from(u32::MAX)].map(|half| half as u32);
             let delay = Duration::from_nanos((first >> 32) as u64);
             let host = self.labels[label as usize].host;
             let at = host as usize;

@@ -43,7 +43,7 @@ impl Names for Countries {
     fn place(&self, request: &Request, node: NodeId) -> String {
         let names = ["uk", "de"];
         let locations = request.nodes()[node.index()].locations.iter();
-        let names: Vec<&str> = locations.map(|it| names[it.index()]).collect();
+        let names: Vec<&str> = locations.map(|location| names[location.index()]).collect();
         if names.is_empty() {
             String::new()
         } else {

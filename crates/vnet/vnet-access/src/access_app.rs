@@ -141,7 +141,7 @@ impl AppConfig for AccessConfig {
             mac: self.mac.0.0,
             header,
             users,
-            dropped: names.map(|it| context.counter(it.name())).collect(),
+            dropped: names.map(|name| context.counter(name.name())).collect(),
             frames: Vec::new(),
             copy: Vec::with_capacity(DATAGRAM_MAX),
             lost: 0,
@@ -157,7 +157,7 @@ impl AccessConfig {
         let Some(path) = &self.netns else {
             return Ok(bind()?);
         };
-        let bound = NetworkNamespace::open(path).and_then(|it| it.within(bind));
+        let bound = NetworkNamespace::open(path).and_then(|open| open.within(bind));
         let bound = bound.map_err(|source| AccessError::Namespace {
             path: path.clone(),
             source,
@@ -245,7 +245,7 @@ impl FrameApp for AccessApp {
             let bytes = frame.bytes();
             let kind = bytes
                 .get(12..14)
-                .map(|it| u16::from_be_bytes([it[0], it[1]]));
+                .map(|byte| u16::from_be_bytes([byte[0], byte[1]]));
             let inside = bytes.get(ETHER..).unwrap_or_default();
             match kind {
                 Some(ETHERTYPE_IPV4) => {

@@ -133,12 +133,12 @@ impl AccessPoint {
     /// Sets the joined users. Sessions of users who stay continue.
     pub fn set_peers(&mut self, peers: &[PeerConfig]) {
         let wanted: BTreeMap<PublicKey, &PeerConfig> =
-            peers.iter().map(|it| (it.key, it)).collect();
+            peers.iter().map(|peer| (peer.key, peer)).collect();
         let gone: Vec<PublicKey> = self
             .peers
             .keys()
             .copied()
-            .filter(|it| !wanted.contains_key(it))
+            .filter(|key| !wanted.contains_key(key))
             .collect();
         for key in gone {
             if let Some(mut peer) = self.peers.remove(&key) {
@@ -170,7 +170,7 @@ impl AccessPoint {
         }
         let addresses = self.peers.values();
         self.by_address = addresses
-            .map(|it| (it.config.address, it.config.key))
+            .map(|address| (address.config.address, address.config.key))
             .collect();
     }
 
@@ -228,7 +228,7 @@ impl AccessPoint {
         };
         let index = index >> 8;
         let key = *self.by_index.get(&index).ok_or(Discard::Session)?;
-        match self.peers.get_mut(&key).filter(|it| it.index == index) {
+        match self.peers.get_mut(&key).filter(|peer| peer.index == index) {
             Some(peer) => {
                 let point = (self.mtu, &mut self.buffer[..]);
                 let received = peer.receive(now, from, datagram, point, sink);
@@ -258,7 +258,7 @@ impl AccessPoint {
         }
         if !self.guests.contains_key(&key) {
             let others = self.guests.values();
-            let of_source = others.filter(|it| it.from.ip() == from.ip()).count();
+            let of_source = others.filter(|other| other.from.ip() == from.ip()).count();
             if self.guests.len() >= GUESTS_MAX || of_source >= GUESTS_OF_SOURCE_MAX {
                 return Err(Discard::Guests);
             }
@@ -283,7 +283,10 @@ impl AccessPoint {
         datagram: &[u8],
         sink: &mut impl Sink,
     ) -> Result<(), Discard> {
-        let guest = self.guests.get_mut(&key).filter(|it| it.index == index);
+        let guest = self
+            .guests
+            .get_mut(&key)
+            .filter(|guest| guest.index == index);
         let guest = guest.ok_or(Discard::Session)?;
         let mut outcome = Ok(());
         guest
@@ -294,7 +297,8 @@ impl AccessPoint {
                 }
                 Given::Packet(bytes) => {
                     let at = (index, from.ip());
-                    let asked = message(bytes, USER, POINT).map(|it| sink.request(at, key, it));
+                    let asked =
+                        message(bytes, USER, POINT).map(|message| sink.request(at, key, message));
                     outcome = match asked {
                         Some(true) => Ok(()),
                         Some(false) => Err(Discard::Requests),
@@ -388,7 +392,7 @@ impl AccessPoint {
         let Some(key) = self.by_index.get(&index) else {
             return;
         };
-        let done = match self.peers.get_mut(key).filter(|it| it.index == index) {
+        let done = match self.peers.get_mut(key).filter(|peer| peer.index == index) {
             Some(peer) => peer.send(&bytes, &mut self.buffer, sink),
             None => match self.guests.get_mut(key) {
                 Some(guest) => {
@@ -430,7 +434,7 @@ impl AccessPoint {
         let gone: Vec<PublicKey> = self
             .guests
             .iter()
-            .filter(|(_, it)| over(it))
+            .filter(|(_, session)| over(session))
             .map(|(key, _)| *key)
             .collect();
         for key in gone {

@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn counters_have_names_of_their_own() {
-        let mut names: Vec<&str> = Discard::ALL.iter().map(|it| it.name()).collect();
+        let mut names: Vec<&str> = Discard::ALL.iter().map(|discard| discard.name()).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Discard::ALL.len());

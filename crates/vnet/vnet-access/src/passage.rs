@@ -130,7 +130,7 @@ mod tests {
     ) -> [bool; 2] {
         let up = packet(USER, other, protocol, [4000, port], offset);
         let down = packet(other, USER, protocol, [port, 4000], offset);
-        let [up, down] = [up, down].map(|it| (Ipv4Header::decode(&it).unwrap(), it));
+        let [up, down] = [up, down].map(|packet| (Ipv4Header::decode(&packet).unwrap(), packet));
         [
             passage.lets_in(&up.0, &up.1),
             passage.lets_out(&down.0, &down.1),
@@ -156,10 +156,10 @@ mod tests {
             (PROTOCOL_UDP, NODE, SHIM_PORT, 0x0001, [true, true, true]),
             (PROTOCOL_UDP, OTHER, SHIM_PORT, 0x0001, [true, false, true]),
         ] {
-            let seen = [ip, dif, both].map(|it| passes(it, protocol, other, port, offset));
+            let seen = [ip, dif, both].map(|range| passes(range, protocol, other, port, offset));
             assert_eq!(
                 seen,
-                wanted.map(|it| [it; 2]),
+                wanted.map(|wanted| [wanted; 2]),
                 "{protocol} {other} {port} {offset}"
             );
         }

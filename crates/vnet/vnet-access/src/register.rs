@@ -168,7 +168,7 @@ impl Register {
             key: self.keys.tunnel().public(),
             exp: now + lease_s,
             rights,
-            round: self.state.users.get(user).map_or(0, |it| it.round),
+            round: self.state.users.get(user).map_or(0, |user| user.round),
             jti: new_id()?,
         };
         Ok(Token::sign(claims, &self.keys)?)
@@ -192,7 +192,7 @@ impl Register {
         let user = self.state.users.entry(claims.sub.clone()).or_default();
         let replaced = match &user.session {
             Some(session) if session.key == key && session.jti == claims.jti => None,
-            other => Some(other.as_ref().map(|it| it.key)),
+            other => Some(other.as_ref().map(|other| other.key)),
         };
         let is_new = replaced.is_some();
         if is_new {
@@ -245,7 +245,7 @@ impl Register {
             return refuse(Refusal::NoUser, what);
         }
         let state = self.state.users.get(user);
-        if state.is_some_and(|it| it.round > claims.round) {
+        if state.is_some_and(|state| state.round > claims.round) {
             return refuse(Refusal::Revoked, "the token was revoked".to_owned());
         }
         if self.given(&claims.rights).is_empty() {
@@ -328,7 +328,7 @@ impl Register {
         state.used.clear();
         let session = state.session.take();
         self.keep_or(before)?;
-        Ok(session.map(|it| it.key))
+        Ok(session.map(|session| session.key))
     }
 
     /// Updates the properties of the access point. Ends the sessions of users who may no longer
@@ -367,7 +367,7 @@ impl Register {
             let over = state
                 .session
                 .as_ref()
-                .and_then(|it| Some((it.key, why(name, it)?)));
+                .and_then(|session| Some((session.key, why(name, session)?)));
             if let Some(over) = over {
                 state.session = None;
                 ended.push(over);
@@ -402,7 +402,7 @@ impl Register {
     pub fn users(&self) -> impl Iterator<Item = (&str, Ipv4Addr, Option<&Session>)> {
         self.facts.users.iter().map(|(name, address)| {
             let state = self.state.users.get(name);
-            let session = state.and_then(|it| it.session.as_ref());
+            let session = state.and_then(|state| state.session.as_ref());
             (name.as_str(), *address, session)
         })
     }

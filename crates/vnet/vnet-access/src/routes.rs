@@ -13,13 +13,13 @@ pub(crate) fn aggregate(
     count_max: usize,
 ) -> Vec<InterfaceAddress> {
     let mut all: BTreeSet<(u8, u32)> = prefixes
-        .map(|it| (it.bits(), it.prefix().address().to_bits()))
+        .map(|prefix| (prefix.bits(), prefix.prefix().address().to_bits()))
         .collect();
     for bits in (1..=32).rev() {
         let here: Vec<u32> = all
             .iter()
-            .filter(|it| it.0 == bits)
-            .map(|it| it.1)
+            .filter(|candidate| candidate.0 == bits)
+            .map(|entry| entry.1)
             .collect();
         for prefix in here {
             let half = 1 << (32 - u32::from(bits));
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     fn of(prefixes: &[&str], count_max: usize) -> Vec<String> {
-        let parsed = prefixes.iter().map(|it| it.parse().unwrap());
+        let parsed = prefixes.iter().map(|prefix| prefix.parse().unwrap());
         let few = aggregate(parsed, count_max);
         few.iter().map(ToString::to_string).collect()
     }
@@ -71,12 +71,14 @@ mod tests {
         let words: Vec<&str> = links.iter().map(String::as_str).collect();
         let few = of(&words, 8);
         assert!(few.len() <= 8, "{few:?}");
-        let parsed: Vec<InterfaceAddress> = few.iter().map(|it| it.parse().unwrap()).collect();
-        let bits = |it: &InterfaceAddress| (it.bits(), it.address().to_bits());
+        let parsed: Vec<InterfaceAddress> = few.iter().map(|text| text.parse().unwrap()).collect();
+        let bits = |address: &InterfaceAddress| (address.bits(), address.address().to_bits());
         for link in &links {
             let link: InterfaceAddress = link.parse().unwrap();
             assert!(
-                parsed.iter().any(|it| covers(bits(it), bits(&link))),
+                parsed
+                    .iter()
+                    .any(|candidate| covers(bits(candidate), bits(&link))),
                 "{link}"
             );
         }

@@ -268,10 +268,13 @@ pub(crate) mod tests {
             (format!("{HEADER}.e30.AA"), "missing field"),
             (format!("{HEADER}.?.AA"), "second part"),
             (long, "at most"),
-            (sign(&|it| it.at.clear()), "at has 1 to"),
-            (sign(&|it| it.at[0].set_port(0)), "no port"),
-            (sign(&|it| it.name = "a b".to_owned()), "name is no name"),
-            (sign(&|it| it.sub.clear()), "sub has"),
+            (sign(&|claims| claims.at.clear()), "at has 1 to"),
+            (sign(&|claims| claims.at[0].set_port(0)), "no port"),
+            (
+                sign(&|claims| claims.name = "a b".to_owned()),
+                "name is no name",
+            ),
+            (sign(&|claims| claims.sub.clear()), "sub has"),
         ] {
             let refused = Token::read(&text).unwrap_err();
             assert_eq!(refused.reason, Refusal::Malformed, "{refused}");

@@ -60,9 +60,11 @@ impl Executions {
     /// Ends a command. If the command has not arrived yet, it will be refused when it arrives.
     pub(super) fn end(&self, key: Key) {
         let mut all = self.lock();
-        let is_late = |it: &State| matches!(it, State::Ended(at) if at.elapsed() > LATE);
-        all.retain(|_, it| !is_late(it));
-        let ended = all.values().filter(|it| matches!(it, State::Ended(_)));
+        let is_late = |state: &State| matches!(state, State::Ended(at) if at.elapsed() > LATE);
+        all.retain(|_, execution| !is_late(execution));
+        let ended = all
+            .values()
+            .filter(|candidate| matches!(candidate, State::Ended(_)));
         let is_full = ended.count() >= ENDED_MAX;
         match all.get(&key) {
             Some(State::Runs(is_ended)) => is_ended.store(true, Ordering::Release),
@@ -120,7 +122,7 @@ mod tests {
         let [one, two] = [1, 2].map(|number| all.begin(key(number)).unwrap());
         assert!(all.begin(key(1)).is_err());
         all.end(key(1));
-        let ended = [&one, &two].map(|it| it.is_ended.load(Ordering::Acquire));
+        let ended = [&one, &two].map(|execution| execution.is_ended.load(Ordering::Acquire));
         assert_eq!(ended, [true, false]);
         drop((one, two));
         assert!(all.lock().is_empty());

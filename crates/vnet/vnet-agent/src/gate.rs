@@ -131,9 +131,9 @@ impl Inner {
             session.complete_io(&mut hurried)?;
         }
         let certificate = session.peer_certificates().and_then(<[_]>::first);
-        let certificate = certificate.filter(|it| self.tls.is_good(it));
+        let certificate = certificate.filter(|certificate| self.tls.is_good(certificate));
         let caller = certificate.and_then(party_of);
-        let caller = caller.filter(|it| it.role == Role::Agent);
+        let caller = caller.filter(|caller| caller.role == Role::Agent);
         let caller = caller.ok_or_else(|| {
             io::Error::other("the peer's certificate is not that of an agent of a host")
         })?;

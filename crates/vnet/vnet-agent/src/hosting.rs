@@ -223,7 +223,9 @@ impl Inside {
                 let never = AtomicBool::new(false);
                 let until = CommandLimits {
                     limit: Duration::from_millis((*limit_ms).min(MS_MAX)),
-                    is_cancelled: execution.as_ref().map_or(&never, |it| &it.is_ended),
+                    is_cancelled: execution
+                        .as_ref()
+                        .map_or(&never, |execution| &execution.is_ended),
                 };
                 let mut kept = ExecReply::collector();
                 let status = agent.stream(name, (node, command), until, &mut kept)?;

@@ -410,7 +410,7 @@ mod tests {
             let (next, lines) = output(&streams, since, 1 << 20);
             end = lines
                 .into_iter()
-                .find(|it| matches!(it, ExecLine::Status(_)));
+                .find(|line| matches!(line, ExecLine::Status(_)));
             since = next;
         }
         assert_eq!(end, Some(ExecLine::Status(130)));

@@ -80,7 +80,7 @@ impl AccessPoints {
         let own = || Underlay::of("").netns;
         AccessPoints {
             dir: dir.clone(),
-            netns: underlay.map_or_else(own, |it| it.netns.clone()),
+            netns: underlay.map_or_else(own, |underlay| underlay.netns.clone()),
             progress: Arc::clone(progress),
             points: Mutex::default(),
         }
@@ -102,7 +102,7 @@ impl AccessPoints {
         };
         let gone: Vec<u32> = points
             .iter()
-            .filter(|(number, it)| !is_wanted(number, it))
+            .filter(|(number, point)| !is_wanted(number, point))
             .map(|(number, _)| *number)
             .collect();
         for number in gone {
@@ -115,7 +115,10 @@ impl AccessPoints {
             }
         }
         // Also retires registers that an agent which was killed left behind.
-        let names: Vec<&str> = wanted.values().map(|(_, it)| it.access.as_str()).collect();
+        let names: Vec<&str> = wanted
+            .values()
+            .map(|(_, point)| point.access.as_str())
+            .collect();
         for (name, path) in self.registers()? {
             if !names.contains(&name.as_str()) {
                 Register::retire(&path)?;
@@ -226,10 +229,14 @@ impl AccessPoints {
         let at = if wanted.at.is_empty() {
             address::addresses(&self.netns)?
                 .into_iter()
-                .map(|it| SocketAddr::new(it, port))
+                .map(|address| SocketAddr::new(address, port))
                 .collect()
         } else {
-            wanted.at.iter().map(|it| it.with_port(port)).collect()
+            wanted
+                .at
+                .iter()
+                .map(|address| address.with_port(port))
+                .collect()
         };
         let now = unix_now();
         let what = (at, wanted.rights.clone());
@@ -278,9 +285,9 @@ impl AccessPoints {
     }
 
     fn find<'a>(&self, points: &'a BTreeMap<u32, Point>, access: &str) -> Result<&'a Point> {
-        let found = points.values().find(|it| it.name == access);
+        let found = points.values().find(|point| point.name == access);
         found.ok_or_else(|| {
-            let known: Vec<&str> = points.values().map(|it| it.name.as_str()).collect();
+            let known: Vec<&str> = points.values().map(|point| point.name.as_str()).collect();
             Error::NoAccess {
                 vnet: self.dir.name(),
                 access: access.to_owned(),
@@ -308,8 +315,8 @@ impl AccessPoints {
         let mut all = Vec::new();
         for entry in entries {
             let path = entry.attempt(what())?.path();
-            let file = path.file_name().and_then(|it| it.to_str());
-            let name = file.and_then(|it| it.strip_prefix("access-")?.strip_suffix(".json"));
+            let file = path.file_name().and_then(|file_name| file_name.to_str());
+            let name = file.and_then(|file| file.strip_prefix("access-")?.strip_suffix(".json"));
             if let Some(name) = name {
                 all.push((name.to_owned(), path));
             }
@@ -419,7 +426,8 @@ fn answer(
 
 fn news<K>(refused: Vec<(K, Refused)>) -> Vec<(K, Reply)> {
     let all = refused.into_iter();
-    all.map(|(key, it)| (key, Reply::Refused(it))).collect()
+    all.map(|(key, reason)| (key, Reply::Refused(reason)))
+        .collect()
 }
 
 /// The links of a part that are access points.
@@ -436,8 +444,11 @@ fn facts_of(part: &HostPart, link: &LinkPart, users: &Users) -> Facts {
     let (node, interface) = node
         .zip(interface)
         .expect("the part was checked: its links end at interfaces");
-    let own = node.interfaces.iter().map(|it| it.address.prefix());
-    let routes = node.routes.iter().map(|it| it.to);
+    let own = node
+        .interfaces
+        .iter()
+        .map(|interface| interface.address.prefix());
+    let routes = node.routes.iter().map(|route| route.to);
     Facts {
         // The issuer does not name the host, because users of a token must not need to know it.
         issuer: format!("{}.{}", users.access, part.name),

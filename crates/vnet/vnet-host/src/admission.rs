@@ -51,7 +51,10 @@ impl Capacity {
     fn beside<'a>(self, parts: impl Iterator<Item = &'a HostPart>) -> Capacity {
         let mut left = self;
         for part in parts {
-            let nics = part.links.iter().filter(|it| matches!(it.far, Far::Nic(_)));
+            let nics = part
+                .links
+                .iter()
+                .filter(|link| matches!(link.far, Far::Nic(_)));
             left.nics = left.nics.saturating_sub(nics.count() as u64);
             for node in &part.nodes {
                 let (cpus, memory) = demand(node.kind, node.cpus, node.memory_mib);

@@ -163,7 +163,9 @@ fn missing_capabilities() -> Option<String> {
 
 /// The value of `CapEff` in `/proc/self/status` (proc(5)).
 fn effective_capabilities(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|it| it.strip_prefix("CapEff:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
 }
 

@@ -115,7 +115,7 @@ impl Agent {
             let dir = agent.vnets.vnet(&name);
             let through = record
                 .provider_vnet()
-                .and_then(|it| agent.removed.through(it));
+                .and_then(|provider_vnet| agent.removed.through(provider_vnet));
             if through >= Some(record.part.generation) {
                 leftovers::remove(&dir, &record)?;
                 continue;
@@ -141,7 +141,9 @@ impl Agent {
     /// Returns the names of the removed networks.
     pub fn remove_abandoned(&self) -> Vec<String> {
         let networks = self.lock();
-        let abandoned = networks.iter().filter(|(_, it)| it.is_abandoned());
+        let abandoned = networks
+            .iter()
+            .filter(|(_, network)| network.is_abandoned());
         let mut abandoned: Vec<String> = abandoned.map(|(name, _)| name.clone()).collect();
         drop(networks);
         // If the removal fails, the next call retries it.
@@ -395,7 +397,9 @@ impl Agent {
         let now = now_ms();
         let has_ended = |record: &Record| record.until_ms.is_some_and(|until| until <= now);
         let networks = self.lock();
-        let ended = networks.iter().filter(|(_, it)| has_ended(&it.record()));
+        let ended = networks
+            .iter()
+            .filter(|(_, network)| has_ended(&network.record()));
         let mut ended: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
         drop(networks);
         // If the removal fails, the next call retries it.

@@ -46,7 +46,9 @@ pub(crate) fn record_of(
 /// The current time of this host's clock, in ms since 1970.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+    since.map_or(0, |duration| {
+        u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    })
 }
 
 /// The name of the only host.

@@ -84,7 +84,7 @@ pub(crate) fn far_words(link: &LinkPart) -> Option<String> {
     }
     let (word, local, remote) = (link.carrier.word(), far.local, far.remote);
     // IPv4 in IPv4 has no tag.
-    let tag = carrier_of(link).map_or(0, |it| it.tag(link).1);
+    let tag = carrier_of(link).map_or(0, |carrier_of| carrier_of.tag(link).1);
     let tag = match tag {
         0 => String::new(),
         tag => format!(" tag {tag}"),

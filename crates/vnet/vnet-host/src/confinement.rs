@@ -95,7 +95,7 @@ impl Confinement {
         let groups = self
             .groups
             .iter()
-            .map(|it| format!("group {}", it.display()));
+            .map(|path| format!("group {}", path.display()));
         let has: Vec<String> = user.into_iter().chain(sandbox).chain(groups).collect();
         let has = if has.is_empty() {
             "it runs without confinement".to_owned()
@@ -118,7 +118,7 @@ impl Confinement {
                 .limits
                 .iter()
                 .copied()
-                .filter(|it| left.contains(it))
+                .filter(|limit| left.contains(limit))
                 .collect();
             // A version 1 group is useful only for its limits; the version 2 group also keeps the
             // processes together.
@@ -298,9 +298,13 @@ fn hierarchies_in(
             let words = kind.nth(1).unwrap_or_default().replace(',', " ");
             (root.join(own_group(own, &words)), words)
         };
-        let has = |limit: &Limit| words.split_whitespace().any(|it| it == limit.controller());
+        let has = |limit: &Limit| {
+            words
+                .split_whitespace()
+                .any(|word| word == limit.controller())
+        };
         let limits: Vec<Limit> = Limit::ALL.into_iter().filter(has).collect();
-        let is_known = found.iter().any(|it| it.root == root);
+        let is_known = found.iter().any(|candidate| candidate.root == root);
         if !is_known && (is_unified || !limits.is_empty()) {
             found.push(Hierarchy {
                 root,
@@ -309,7 +313,7 @@ fn hierarchies_in(
             });
         }
     }
-    found.sort_by_key(|it| !it.is_unified);
+    found.sort_by_key(|tree| !tree.is_unified);
     found
 }
 
@@ -321,9 +325,9 @@ fn own_group<'a>(own: &'a str, words: &str) -> &'a Path {
         Some((fields.next()?, fields.next()?))
     });
     let is_it = |controllers: &str| {
-        let mut all = controllers.split(',').filter(|it| !it.is_empty());
+        let mut all = controllers.split(',').filter(|piece| !piece.is_empty());
         all.next()
-            .is_some_and(|first| words.split(' ').any(|it| it == first))
+            .is_some_and(|first| words.split(' ').any(|piece| piece == first))
     };
     let found = lines.find(|(controllers, _)| is_it(controllers));
     Path::new(found.map_or("", |(_, path)| path.trim_start_matches('/')))
@@ -370,7 +374,7 @@ mod tests {
         let found = hierarchies_in(mounts, own, |_| "hugetlb memory\n".to_owned());
         let words: Vec<String> = found
             .iter()
-            .map(|it| format!("{} {:?}", it.root.display(), it.limits))
+            .map(|tree| format!("{} {:?}", tree.root.display(), tree.limits))
             .collect();
         assert_eq!(
             words,

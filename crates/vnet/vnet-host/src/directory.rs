@@ -287,7 +287,7 @@ impl VnetDir {
         };
         for entry in entries {
             let path = entry.attempt(what())?.path();
-            match path.extension().and_then(|it| it.to_str()) {
+            match path.extension().and_then(|extension| extension.to_str()) {
                 // A process that is just ending removes its own files at the same time.
                 Some("console" | "started") => remove_file(&path)?,
                 Some("root") => unmount(&path)?,

@@ -62,7 +62,7 @@ impl Filesystem {
         std::fs::create_dir_all(directory).attempt(what())?;
         let size = format!("size={size_mib}m,mode=755");
         mount(&["-t", "tmpfs", "-o", &size, "carina"], directory)?;
-        let [upper, work] = ["upper", "work"].map(|it| directory.join(it));
+        let [upper, work] = ["upper", "work"].map(|name| directory.join(name));
         for place in [&upper, &work, &root] {
             std::fs::create_dir(place).attempt(what())?;
         }
@@ -122,7 +122,7 @@ fn is_mount(directory: &Path) -> Result<bool> {
     };
     let device = |path: &Path| -> Result<Option<u64>> {
         let mut device = None;
-        let read = std::fs::symlink_metadata(path).map(|it| device = Some(it.dev()));
+        let read = std::fs::symlink_metadata(path).map(|metadata| device = Some(metadata.dev()));
         absent_is_done(read).attempt(what())?;
         Ok(device)
     };

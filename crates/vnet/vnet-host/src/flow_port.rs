@@ -71,7 +71,7 @@ pub struct FlowPortConfig(pub Option<Arc<FlowSocket>>);
 
 impl PartialEq for FlowPortConfig {
     fn eq(&self, other: &FlowPortConfig) -> bool {
-        let number = |it: &FlowPortConfig| it.0.as_ref().map(|flow| flow.number);
+        let number = |config: &FlowPortConfig| config.0.as_ref().map(|flow| flow.number);
         number(self) == number(other)
     }
 }

@@ -154,7 +154,7 @@ mod tests {
         let (mut near, mut far) = UnixStream::pair().unwrap();
         let (mut qemu, mut out) = UnixStream::pair().unwrap();
         let (mut taken, mut other) = UnixStream::pair().unwrap();
-        let sent: Vec<u8> = (0..1_000_000_u32).map(|it| it as u8).collect();
+        let sent: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 qemu.write_all(&sent).unwrap();

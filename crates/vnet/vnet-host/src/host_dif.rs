@@ -163,8 +163,8 @@ impl HostDif {
         }
         let dif = pair.dif();
         let listed = state.listed.iter().flat_map(|(_, ipcps)| ipcps);
-        let mut members = listed.filter(|it| it.dif.as_str() == dif);
-        let member = members.find_map(|it| it.member.clone());
+        let mut members = listed.filter(|listed| listed.dif.as_str() == dif);
+        let member = members.find_map(|member| member.member.clone());
         let remote = pair.remote;
         let member = member.ok_or_else(|| format!("this host is not yet a member of DIF {dif}"))?;
         if member.state != MemberState::Enrolled {
@@ -331,7 +331,7 @@ impl State {
     fn runs(&self) -> bool {
         self.running
             .as_ref()
-            .is_some_and(|it| it.process.is_alive())
+            .is_some_and(|running| running.process.is_alive())
     }
 }
 

@@ -80,8 +80,8 @@ pub(crate) fn splice(graph: &mut Graph, part: &HostPart, all: &Impairments) -> R
             } else {
                 // The shaper of this direction is on the other host; therefore frames are impaired
                 // before they reach the port.
-                let into_port = |it: &&LinkName| is_port_app(&it.to.app, (link.number, 0));
-                let from = graph.links().find(into_port).map(|it| it.from.clone());
+                let into_port = |name: &&LinkName| is_port_app(&name.to.app, (link.number, 0));
+                let from = graph.links().find(into_port).map(|link| link.from.clone());
                 let Some(from) = from else { continue };
                 match impairment.rate {
                     Some(rate) => {
@@ -107,10 +107,10 @@ impl Drops {
     /// The drops according to the counters of the engine.
     pub(crate) fn of(counters: &[Reading]) -> Drops {
         let mut all = BTreeMap::new();
-        for it in counters {
-            let of_app = it.name.split_once("/drop_");
+        for reading in counters {
+            let of_app = reading.name.split_once("/drop_");
             if let Some((app, _)) = of_app.filter(|(_, what)| !what.ends_with("_bytes")) {
-                *all.entry(app.to_owned()).or_default() += it.value;
+                *all.entry(app.to_owned()).or_default() += reading.value;
             }
         }
         Drops(all)

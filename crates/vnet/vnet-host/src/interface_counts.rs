@@ -28,7 +28,7 @@ fn parse(text: &str) -> BTreeMap<String, InterfaceCounts> {
         let (name, counts) = line.split_once(':')?;
         let counts: Vec<u64> = counts
             .split_whitespace()
-            .map_while(|it| it.parse().ok())
+            .map_while(|word| word.parse().ok())
             .collect();
         let counted = InterfaceCounts {
             bytes: *counts.first()?,

@@ -147,8 +147,8 @@ pub(crate) fn dropped_by_limits(namespace: &str) -> Result<BTreeMap<String, u64>
     let words = ["-n", namespace, "-s", "-j", "qdisc", "show"];
     let shown = NamespaceAccess::of_root().tc(&words)?;
     let all: Vec<Discipline> = serde_json::from_str(&shown).unwrap_or_default();
-    let limits = all.into_iter().filter(|it| it.kind == "tbf");
-    Ok(limits.map(|it| (it.dev, it.drops)).collect())
+    let limits = all.into_iter().filter(|candidate| candidate.kind == "tbf");
+    Ok(limits.map(|limit| (limit.dev, limit.drops)).collect())
 }
 
 /// A queueing discipline in the output of `tc -s -j qdisc show`.

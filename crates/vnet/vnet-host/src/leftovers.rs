@@ -117,7 +117,7 @@ pub(crate) fn existing_nodes(
 pub(crate) fn living_namespaces(vnet: VnetId) -> Result<Vec<String>> {
     let (living, dead): (Vec<_>, Vec<_>) = namespaces(vnet)?
         .into_iter()
-        .partition(|it| is_namespace(it));
+        .partition(|namespace| is_namespace(namespace));
     remove_namespaces(&NamespaceAccess::of_root(), &dead)?;
     Ok(living)
 }

@@ -72,7 +72,7 @@ impl<'a> NamedLink<'a> {
             _ => Err(LinkNameError::Several {
                 vnet,
                 name,
-                which: list(found.iter().map(|it| it.near().to_owned()).collect()),
+                which: list(found.iter().map(|link| link.near().to_owned()).collect()),
             }),
         }
     }
@@ -148,7 +148,7 @@ mod tests {
         let report = report(&[("a:eth0", "b:eth0"), ("b:eth1", "c:eth0"), ("c:x", "b:y")]);
         let find = |name: &str| {
             let found = NamedLink::find(&report, name).map_err(|error| error.to_string());
-            found.map(|it| (it.link.number, it.near().to_owned()))
+            found.map(|found| (found.link.number, found.near().to_owned()))
         };
         assert_eq!(find("1"), Ok((1, "b:eth1".to_owned())));
         assert_eq!(find("c:eth0"), Ok((1, "c:eth0".to_owned())));

@@ -102,8 +102,8 @@ pub(crate) fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<(
         .iter()
         .flat_map(|((link, side), tap)| {
             let links = part.links.iter();
-            let mut links = links.filter(|it| it.number == *link);
-            let end = links.find_map(|it| it.ends().nth(*side));
+            let mut links = links.filter(|candidate| candidate.number == *link);
+            let end = links.find_map(|link| link.ends().nth(*side));
             let interface = end.and_then(|end| part.interface(end));
             lines_of_tap(tap, interface.map_or(MTU, |interface| interface.mtu))
         })

@@ -36,12 +36,12 @@ pub(crate) fn link_dif(link: u32) -> String {
 fn flows<'a>(whole: &'a HostPart, node: &'a NodePart) -> impl Iterator<Item = (u32, &'a str)> {
     let is_flow = |link: u32| {
         let mut links = whole.links.iter();
-        links.any(|it| it.number == link && it.carrier == Carrier::Dif)
+        links.any(|candidate| candidate.number == link && candidate.carrier == Carrier::Dif)
     };
     let interfaces = node.interfaces.iter();
     interfaces
-        .filter(move |it| is_flow(it.link))
-        .map(|it| (it.link, it.name.as_str()))
+        .filter(move |interface| is_flow(interface.link))
+        .map(|interface| (interface.link, interface.name.as_str()))
 }
 
 /// Name of the shim DIF for an access point's users: over UDP, through their tunnels.
@@ -55,14 +55,17 @@ fn access_points<'a>(
     node: &'a NodePart,
 ) -> impl Iterator<Item = (&'a str, &'a InterfacePart)> {
     let access_of = |link: u32| {
-        let found = whole.links.iter().find(|it| it.number == link);
+        let found = whole
+            .links
+            .iter()
+            .find(|candidate| candidate.number == link);
         match &found?.far {
             Far::Users(users) => Some(users.access.as_str()),
             _ => None,
         }
     };
     let interfaces = node.interfaces.iter();
-    interfaces.filter_map(move |it| Some((access_of(it.link)?, it)))
+    interfaces.filter_map(move |interface| Some((access_of(interface.link)?, interface)))
 }
 
 /// The configuration file of a node's Carina node. Without a role the Carina node has no IPCPs.

@@ -137,8 +137,8 @@ mod tests {
         let part = part(&["a b", "c b"]);
         let ports = |node: &str| -> Vec<String> {
             let interfaces = &part.node(node).unwrap().interfaces;
-            let port_of = |it| {
-                let (link, side) = end_of(&part, node, it);
+            let port_of = |end| {
+                let (link, side) = end_of(&part, node, end);
                 port(link, side)
             };
             interfaces.iter().map(port_of).collect()

@@ -63,11 +63,15 @@ pub(crate) fn batch(namespace: &str, lines: &[String]) -> Result<()> {
 /// Names of the interfaces in a namespace.
 pub(crate) fn interfaces(namespace: &str) -> Result<BTreeSet<String>> {
     let all = within(namespace, || RouteSocket::new()?.interfaces())?;
-    Ok(all.into_iter().map(|it| it.name).collect())
+    Ok(all.into_iter().map(|grant| grant.name).collect())
 }
 
 /// The largest index of an interface in a namespace; 0 without any.
 pub(crate) fn last_index(namespace: &str) -> Result<u32> {
     let all = within(namespace, || RouteSocket::new()?.interfaces())?;
-    Ok(all.iter().map(|it| it.index).max().unwrap_or(0))
+    Ok(all
+        .iter()
+        .map(|interface| interface.index)
+        .max()
+        .unwrap_or(0))
 }

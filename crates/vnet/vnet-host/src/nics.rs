@@ -89,6 +89,6 @@ fn netns() -> PathBuf {
 fn within<T>(act: impl FnOnce() -> T) -> Result<T> {
     let namespace = NetworkNamespace::open(&netns());
     namespace
-        .and_then(|it| it.within(act))
+        .and_then(|namespace| namespace.within(act))
         .attempt("entering the namespace of the agent")
 }

@@ -118,7 +118,11 @@ impl Node {
     pub(crate) fn rewire(&self, site: &Site<'_>, part: &NodePart, fresh: &[u32]) -> Result<()> {
         match &self.system {
             System::Namespace(node) => {
-                if part.interfaces.iter().any(|it| fresh.contains(&it.link)) {
+                if part
+                    .interfaces
+                    .iter()
+                    .any(|interface| fresh.contains(&interface.link))
+                {
                     node.forget_interfaces();
                 }
                 Ok(())

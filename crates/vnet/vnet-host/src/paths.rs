@@ -128,7 +128,7 @@ impl Paths {
         let since = self.since.get(&(link, side)).copied().unwrap_or_default();
         let other = port(link, 1 - side);
         let now = counted.get(&port(link, side)).copied().unwrap_or_default();
-        let dropped = counted.get(&other).map_or(0, |it| it.dropped);
+        let dropped = counted.get(&other).map_or(0, |count| count.dropped);
         Passed {
             frames: now.frames.saturating_sub(since.frames),
             bytes: now.bytes.saturating_sub(since.bytes),

@@ -190,17 +190,25 @@ fn steps(before: &HostPart, after: &HostPart) -> Vec<PlannedStep> {
     for node in before
         .nodes
         .iter()
-        .filter(|it| after.node(&it.name).is_none())
+        .filter(|node| after.node(&node.name).is_none())
     {
         let subject = format!("node {}", node.name);
         let reason = "the document has no such node".to_owned();
         planned.push(step(Action::Remove, subject, reason));
     }
     for link in &after.links {
-        let old = before.links.iter().find(|it| it.number == link.number);
+        let old = before
+            .links
+            .iter()
+            .find(|candidate| candidate.number == link.number);
         planned.extend(steps_of_link(&steps, old, link));
     }
-    let goes = |link: &&LinkPart| after.links.iter().all(|it| it.number != link.number);
+    let goes = |link: &&LinkPart| {
+        after
+            .links
+            .iter()
+            .all(|candidate| candidate.number != link.number)
+    };
     planned.extend(before.links.iter().filter(goes).map(removal));
     planned
 }

@@ -108,7 +108,10 @@ pub fn port_app_now(counters: &Path, link: u32, side: usize) -> String {
     let [first, second] = both_apps((link, side));
     let of_second = format!("{second}.");
     let all = counter_file::read(counters).unwrap_or_default();
-    if all.iter().any(|it| it.name.starts_with(&of_second)) {
+    if all
+        .iter()
+        .any(|candidate| candidate.name.starts_with(&of_second))
+    {
         second
     } else {
         first
@@ -130,7 +133,7 @@ mod tests {
     #[test]
     fn second_ports_are_those_without_a_first_one() {
         let names =
-            |list: &[&str]| -> Vec<String> { list.iter().map(|it| (*it).to_owned()).collect() };
+            |list: &[&str]| -> Vec<String> { list.iter().map(|name| (*name).to_owned()).collect() };
         let interfaces = names(&["lo", "l0.0", "l0.1b", "l12.0", "l12.0b", "lx.0b", "l1b"]);
         let second = PortSelection::among(&interfaces.into_iter().collect());
         assert_eq!(second.port((0, 1)), "l0.1b");

@@ -210,7 +210,10 @@ mod tests {
         within(&name, || {
             let mut socket = RouteSocket::new()?;
             let before = socket.interfaces()?;
-            let eth0 = before.iter().find(|it| it.name == "eth0").unwrap();
+            let eth0 = before
+                .iter()
+                .find(|candidate| candidate.name == "eth0")
+                .unwrap();
             assert!(!eth0.is_up && eth0.mtu == 1500);
             let mac = Mac([2, 0, 0, 0, 0, 7]);
             let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
@@ -238,7 +241,10 @@ mod tests {
             socket.execute(&requests)?;
             assert_eq!(socket.sequence - first, count);
             let after = socket.interfaces()?;
-            let eth0 = after.iter().find(|it| it.name == "eth0").unwrap();
+            let eth0 = after
+                .iter()
+                .find(|candidate| candidate.name == "eth0")
+                .unwrap();
             assert_eq!((eth0.is_up, eth0.mtu, eth0.mac), (true, 1400, Some(mac)));
             assert_eq!(socket.static_routes(true)?, wanted);
 

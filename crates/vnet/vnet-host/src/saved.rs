@@ -160,7 +160,12 @@ impl Manifest {
                 .check()
                 .map_err(|error| format!("node {name}: {error}"))?;
             for (interface, card) in &saved.cards {
-                if saved.hardware.cards.iter().all(|it| it.id != *card) {
+                if saved
+                    .hardware
+                    .cards
+                    .iter()
+                    .all(|candidate| candidate.id != *card)
+                {
                     return Err(format!(
                         "node {name}: interface {interface} refers to card {card}, which the node \
                          does not have"
@@ -253,8 +258,13 @@ impl Saved {
 
     /// Record of the network, with the uid and the layout that it had.
     pub(crate) fn record(&self) -> Result<Record> {
-        let it = &self.manifest;
-        record_of(&it.document, it.vnet, 1, it.layout.clone())
+        let manifest = &self.manifest;
+        record_of(
+            &manifest.document,
+            manifest.vnet,
+            1,
+            manifest.layout.clone(),
+        )
     }
 
     /// A machine and the file with its state. `None` if the network has no such machine.
@@ -359,27 +369,28 @@ mod tests {
         let stranger = refusal(&text.replace("\"vnet\":", "\"more\":1,\"vnet\":"));
         assert!(stranger.contains("more"), "{stranger}");
         let change = |change: fn(&mut Manifest)| {
-            let mut it = manifest();
-            change(&mut it);
-            refusal(&serde_json::to_string(&it).unwrap())
+            let mut saved = manifest();
+            change(&mut saved);
+            refusal(&serde_json::to_string(&saved).unwrap())
         };
-        assert!(change(|it| it.machines.clear()).contains("node a has no state"));
-        let moved = change(|it| {
-            let a = it.machines["a"].clone();
-            it.machines.insert("../a".to_owned(), a);
+        assert!(change(|saved| saved.machines.clear()).contains("node a has no state"));
+        let moved = change(|saved| {
+            let a = saved.machines["a"].clone();
+            saved.machines.insert("../a".to_owned(), a);
         });
         assert!(
             moved.contains("\"../a\", but the document has no such node"),
             "{moved}"
         );
-        let namespace = change(|it| {
-            let a = it.machines["a"].clone();
-            it.machines.insert("b".to_owned(), a);
+        let namespace = change(|saved| {
+            let a = saved.machines["a"].clone();
+            saved.machines.insert("b".to_owned(), a);
         });
         assert!(namespace.contains("node b has a state"), "{namespace}");
-        assert!(change(|it| it.layout = Layout::default()).contains("layout"));
-        let card =
-            change(|it| it.machines.get_mut("a").unwrap().cards = [("eth0".into(), 5)].into());
+        assert!(change(|saved| saved.layout = Layout::default()).contains("layout"));
+        let card = change(|saved| {
+            saved.machines.get_mut("a").unwrap().cards = [("eth0".into(), 5)].into()
+        });
         assert!(card.contains("card 5"), "{card}");
     }
 

@@ -76,12 +76,19 @@ impl Steps {
                 && others.iter().any(|other| same_ends(link, other))
         };
         let repointed = new.links.iter().filter_map(|link| {
-            let before = old.links.iter().find(|it| it.number == link.number)?;
+            let before = old
+                .links
+                .iter()
+                .find(|candidate| candidate.number == link.number)?;
             let is_readdressed = readdressed.contains(&link.number);
             repointed(before, link, &steps).filter(|_| !is_readdressed)
         });
         let repointed: Vec<Repointed> = repointed.collect();
-        let is_kept = |link: &&LinkPart| !repointed.iter().any(|it| it.number == link.number);
+        let is_kept = |link: &&LinkPart| {
+            !repointed
+                .iter()
+                .any(|candidate| candidate.number == link.number)
+        };
         let goes = old
             .links
             .iter()
@@ -125,7 +132,7 @@ impl Steps {
     /// Whether the ports of a link are made or may be renamed.
     pub(crate) fn touches(&self, number: u32) -> bool {
         let mut repointed = self.repointed.iter();
-        self.linked.contains(&number) || repointed.any(|it| it.number == number)
+        self.linked.contains(&number) || repointed.any(|candidate| candidate.number == number)
     }
 
     /// Whether the steps can be interrupted and repeated at any point: they end no node, rename no
@@ -136,7 +143,7 @@ impl Steps {
             && self.unlinked.is_empty()
             && self.changed.is_empty()
             && self.made.iter().all(|name| arrived.contains(name))
-            && repointed.all(|it| !it.goes && it.side[0] == it.side[1])
+            && repointed.all(|candidate| !candidate.goes && candidate.side[0] == candidate.side[1])
     }
 }
 
@@ -159,7 +166,7 @@ fn repointed(before: &LinkPart, after: &LinkPart, steps: &Steps) -> Option<Repoi
         if steps.ended.contains(&end.node) || steps.made.contains(&end.node) {
             return None;
         }
-        let earlier = before.ends().position(|it| it == end)?;
+        let earlier = before.ends().position(|candidate| candidate == end)?;
         Some(Repointed {
             number: after.number,
             side: [earlier, side],
@@ -173,7 +180,9 @@ fn repointed(before: &LinkPart, after: &LinkPart, steps: &Steps) -> Option<Repoi
 fn is_readdressed(old: &HostPart, new: &HostPart, link: &LinkPart) -> bool {
     link.ends().any(|end| {
         let of = |part: &HostPart| {
-            let it = part.interface(end).filter(|it| it.link == link.number)?;
+            let it = part
+                .interface(end)
+                .filter(|interface| interface.link == link.number)?;
             Some((it.mtu, it.address, it.address6))
         };
         let (before, after) = (of(old), of(new));
@@ -341,13 +350,13 @@ pub(crate) mod tests {
             (steps.linked, steps.unlinked)
         };
         let all = (vec![1], vec![1]);
-        assert_eq!(change(|it| it.mtu = 9000), all);
+        assert_eq!(change(|interface| interface.mtu = 9000), all);
         assert_eq!(
-            change(|it| it.address = "10.9.0.1/24".parse().unwrap()),
+            change(|interface| interface.address = "10.9.0.1/24".parse().unwrap()),
             all
         );
         assert_eq!(
-            change(|it| it.address6 = "2001:db8::1/64".parse().ok()),
+            change(|interface| interface.address6 = "2001:db8::1/64".parse().ok()),
             all
         );
     }

@@ -51,18 +51,18 @@ impl BegunTimetables {
     /// The links that are down now.
     pub(crate) fn down(&self, now_ms: u64) -> BTreeSet<u32> {
         let all = self.0.iter();
-        let down = all.filter(|(_, it)| it.timetable.is_down(it.passed(now_ms)));
+        let down = all.filter(|(_, entry)| entry.timetable.is_down(entry.passed(now_ms)));
         down.map(|(number, _)| *number).collect()
     }
 
     /// The next time at which a link goes down or up, in ms since 1970; `None` if all timetables
     /// have ended.
     pub(crate) fn next_change_ms(&self, now_ms: u64) -> Option<u64> {
-        let changes = self.0.values().filter_map(|it| {
-            let next = it.timetable.next_change(it.passed(now_ms))?;
+        let changes = self.0.values().filter_map(|timetable| {
+            let next = timetable.timetable.next_change(timetable.passed(now_ms))?;
             // A part of a millisecond counts as a whole one, so that the change is due then.
             let after = next.as_nanos().div_ceil(NANOS_PER_MS);
-            Some(it.since_ms.saturating_add(after))
+            Some(timetable.since_ms.saturating_add(after))
         });
         changes.min()
     }

@@ -71,7 +71,8 @@ pub(crate) fn trace(
     let mut trace = trace_of(part, names, &route, &echoes, &sightings, &dropped);
     if answered < query.echoes {
         let passed = part.links.iter();
-        let passed = passed.filter(|link| trace.places.iter().any(|it| it.link == link.number));
+        let passed =
+            passed.filter(|link| trace.places.iter().any(|place| place.link == link.number));
         let without = passed.filter_map(|link| Some(vnet.has_flow(link).err()?.to_string()));
         let without: Vec<String> = without.collect();
         trace.findings.extend(without);

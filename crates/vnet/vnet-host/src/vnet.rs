@@ -116,7 +116,7 @@ impl Vnet {
         let plane = DataPlane::start(&ports_namespace(part.vnet), &dir.counters())?;
         let mut interfaces = namespace::interfaces(&ports_namespace(part.vnet))?;
         let of_arrivals = ports_of_arrivals(&arrivals);
-        interfaces.retain(|it| !of_arrivals.contains(it));
+        interfaces.retain(|interface| !of_arrivals.contains(interface));
         let second = PortSelection::among(&interfaces);
         let current = observed(dir, part, &existing)?;
         let paths = paths_of_earlier(&current);
@@ -188,7 +188,10 @@ impl Vnet {
             let leads_away = |link: &LinkPart| matches!(link.far, Far::Host(_));
             // A DIF with members on other hosts is complete only with those.
             let is_flow = |link: &LinkPart| link.carrier == Carrier::Dif;
-            let has_far = part.links.iter().any(|it| is_flow(it) && leads_away(it));
+            let has_far = part
+                .links
+                .iter()
+                .any(|link| is_flow(link) && leads_away(link));
             let is_here = |link: &&LinkPart| !(leads_away(link) || has_far && is_flow(link));
             let links = self.links_to_probe(current, part, &steps);
             let (here, far): (Vec<_>, Vec<_>) = links.into_iter().partition(is_here);
@@ -212,9 +215,12 @@ impl Vnet {
     /// Like [`Vnet::graph`], with link ends at the given ports.
     fn graph_at(&self, part: &HostPart, ports: &PortSelection) -> Result<Graph> {
         let interfaces = part.nodes.iter().flat_map(|node| &node.interfaces);
-        let largest = interfaces.map(|it| it.mtu).max();
+        let largest = interfaces.map(|interface| interface.mtu).max();
         self.plane.make_room(largest.unwrap_or(0));
-        let leaves = part.links.iter().any(|it| matches!(it.far, Far::Host(_)));
+        let leaves = part
+            .links
+            .iter()
+            .any(|link| matches!(link.far, Far::Host(_)));
         let underlay = self.underlay.as_ref().filter(|_| leaves);
         let underlay = underlay.map(Underlay::read_port).transpose()?;
         let flows = self.flows.take();
@@ -377,7 +383,7 @@ fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<Hos
     let ended = part.nodes.iter().filter(|node| node.kind != Kind::Vm);
     let ended: Vec<&str> = ended
         .map(|node| node.name.as_str())
-        .filter(|name| !nodes.iter().any(|it| it == name))
+        .filter(|name| !nodes.iter().any(|node| node == name))
         .collect();
     current.links.retain(|link| {
         let mut sides = link.ends().enumerate();
@@ -392,10 +398,15 @@ fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<Hos
 /// The address of a node's interface through which it reaches another address.
 fn source_towards(node: &NodePart, to: Ipv4Addr) -> Ipv4Addr {
     let next = node.next_hop(to);
-    let beside = node.interfaces.iter().find(|it| it.address.has(next));
+    let beside = node
+        .interfaces
+        .iter()
+        .find(|interface| interface.address.has(next));
     beside
         .or(node.interfaces.first())
-        .map_or(Ipv4Addr::UNSPECIFIED, |it| it.address.address())
+        .map_or(Ipv4Addr::UNSPECIFIED, |interface| {
+            interface.address.address()
+        })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -128,7 +128,7 @@ fn run(own: Ipv4Addr, peer: Ipv4Addr, shared: &Shared) -> Result<Echoes> {
             };
             let is_first = is_answered
                 .get_mut(place)
-                .is_some_and(|it| !std::mem::replace(it, true));
+                .is_some_and(|is_done| !std::mem::replace(is_done, true));
             if is_first {
                 let now = Instant::now();
                 let gap = last.map_or(Duration::ZERO, |last| now.duration_since(last));

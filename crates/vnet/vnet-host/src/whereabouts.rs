@@ -70,12 +70,12 @@ pub fn nodes(vnets: &Vnets) -> Result<Vec<Whereabouts>> {
                 .iter()
                 .find(|machine| machine.name == node.name)
                 .map(|machine| machine.pid);
-            let mut it = place(&host, &dir, (part, &second), node);
-            it.is_there = match node.kind {
+            let mut whereabouts = place(&host, &dir, (part, &second), node);
+            whereabouts.is_there = match node.kind {
                 Kind::Vm => pid.is_some(),
-                Kind::Namespace | Kind::Bridge => namespaces.contains(&it.namespace),
+                Kind::Namespace | Kind::Bridge => namespaces.contains(&whereabouts.namespace),
             };
-            found.push(Whereabouts { pid, ..it });
+            found.push(Whereabouts { pid, ..whereabouts });
         }
     }
     Ok(found)
@@ -101,14 +101,22 @@ fn place(
         pid: None,
         console: dir.console(&node.name),
         ports: ports
-            .map(|it| (it.name.clone(), second.port(end_of(part, &node.name, it))))
+            .map(|port| {
+                (
+                    port.name.clone(),
+                    second.port(end_of(part, &node.name, port)),
+                )
+            })
             .collect(),
         ways: node
             .interfaces
             .iter()
-            .filter_map(|it| {
-                let link = part.links.iter().find(|link| link.number == it.link)?;
-                Some((it.name.clone(), far_words(link)?))
+            .filter_map(|interface| {
+                let link = part
+                    .links
+                    .iter()
+                    .find(|link| link.number == interface.link)?;
+                Some((interface.name.clone(), far_words(link)?))
             })
             .collect(),
     }

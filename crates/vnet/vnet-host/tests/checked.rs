@@ -127,7 +127,7 @@ proptest! {
     #[test]
     fn accepted_documents_can_be_made(text in document()) {
         let document = Document::read(&text, Form::Toml).ok();
-        if let Some(document) = document.filter(|it| check_document(it).is_ok()) {
+        if let Some(document) = document.filter(|document| check_document(document).is_ok()) {
             prop_assert_eq!(refusal(&document), None, "{}", text);
         }
     }

@@ -23,7 +23,9 @@ fn await_link(network: &TestNetwork, link: usize, is_down: bool) {
     let deadline = Instant::now() + LIMIT;
     loop {
         let reason = reason(network, link);
-        let by_timetable = reason.as_ref().is_some_and(|it| it.contains("timetable"));
+        let by_timetable = reason
+            .as_ref()
+            .is_some_and(|reason| reason.contains("timetable"));
         if (is_down && by_timetable) || (!is_down && reason.is_none()) {
             return;
         }

@@ -108,7 +108,7 @@ fn access_point_that_has_gone_with_its_agent_is_retired() {
     let agent = made(&run_dir, text);
     ready(&agent);
     drop(agent);
-    let [home, old] = ["home", "old"].map(|it| dir.path().join(format!("access-{it}.json")));
+    let [home, old] = ["home", "old"].map(|name| dir.path().join(format!("access-{name}.json")));
     fs::copy(&home, &old).unwrap();
     assert_ne!(read(&old)["port"], 0);
     let agent = Agent::new(&run_dir).unwrap();

@@ -35,7 +35,7 @@ fn parts_at(
 ) -> Vec<HostPart> {
     let names: Vec<String> = (b'a'..)
         .take(hosts.len())
-        .map(|it| char::from(it).into())
+        .map(|byte| char::from(byte).into())
         .collect();
     let mut text = "[vnet]\nname = \"far\"\n[defaults]\nkind = \"namespace\"\n".to_owned();
     for name in &names {
@@ -103,7 +103,7 @@ fn wait_until_ready(hosts: &[Host], part: &HostPart) {
         wait_until(&host.agent, "ready", |agent| {
             let report = agent.say();
             let mut parts = report.parts.iter();
-            parts.any(|it| it.vnet == vnet && it.generation == generation && it.is_ready())
+            parts.any(|part| part.vnet == vnet && part.generation == generation && part.is_ready())
         });
     }
 }
@@ -163,7 +163,7 @@ fn mux_counter(host: &Host, vnet: &str, name: &str) -> u64 {
     let path = Vnets::of(&run_dir).vnet(vnet).counters();
     let all = counter_file::read(&path).unwrap();
     let name = format!("underlay-mux/{name}");
-    let found = all.iter().find(|it| it.name == name);
+    let found = all.iter().find(|candidate| candidate.name == name);
     found.unwrap_or_else(|| panic!("no {name}")).value
 }
 
@@ -194,7 +194,7 @@ fn links_between_hosts_carry_by_gre_vxlan_and_ipip() {
     assert!(
         passed(&report)
             .iter()
-            .all(|it| it.frames > 1 && it.dropped == 0),
+            .all(|candidate| candidate.frames > 1 && candidate.dropped == 0),
         "{report:?}"
     );
     // A packet of the link's full MTU passes: 1458 bytes from `a` to `b` over GRE, including IP and
@@ -313,7 +313,7 @@ fn networks_with_the_same_addresses_and_hosts_never_meet() {
     }
     let echos = |name: &str| -> u64 {
         let text = run(&hosts[1].agent, name, "b", "grep ^Icmp: /proc/net/snmp");
-        let lines: Vec<Vec<&str>> = text.lines().map(|it| it.split(' ').collect()).collect();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
         let place = lines[0].iter().position(|word| *word == "InEchos");
         lines[1][place.unwrap()].parse().unwrap()
     };
@@ -421,7 +421,11 @@ fn part_that_this_host_cannot_make_is_refused_with_the_reason() {
     let reason = |part: &HostPart| {
         agent.tell(&ToAgent::Set(Box::new(part.clone()))).unwrap();
         let report = agent.say();
-        let status = report.parts.iter().find(|it| it.vnet == part.vnet).unwrap();
+        let status = report
+            .parts
+            .iter()
+            .find(|candidate| candidate.vnet == part.vnet)
+            .unwrap();
         assert_eq!(status.generation, part.generation);
         match &status.nodes["a"].state {
             NodeState::Refused { reason, .. } => reason.clone(),

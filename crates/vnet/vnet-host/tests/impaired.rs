@@ -70,7 +70,7 @@ fn links_are_as_bad_as_the_document_and_its_operator_say() {
     assert_eq!(impairments(&agent)[0], "delay=10ms loss=1%");
     let later = EXAMPLE.replace("delay = \"10ms\"", "delay = \"40ms\"");
     let plan = agent.plan(&document(&later)).unwrap();
-    let reasons: Vec<&str> = plan.steps.iter().map(|it| it.reason.as_str()).collect();
+    let reasons: Vec<&str> = plan.steps.iter().map(|step| step.reason.as_str()).collect();
     assert_eq!(reasons, ["impairment delay=10ms -> delay=40ms"]);
     agent.apply(&document(&later)).unwrap();
     assert_eq!(wait_until_settled(&agent, NAME).state, VnetState::Ready);

@@ -60,7 +60,10 @@ fn ports(report: &VnetReport) -> Vec<String> {
     let names = text
         .lines()
         .filter_map(|line| line.split(['@', ' ']).next());
-    let mut names: Vec<String> = names.filter(|it| *it != "lo").map(str::to_owned).collect();
+    let mut names: Vec<String> = names
+        .filter(|name| *name != "lo")
+        .map(str::to_owned)
+        .collect();
     names.sort();
     names
 }

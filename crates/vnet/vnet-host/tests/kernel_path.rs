@@ -116,7 +116,10 @@ fn fast_links_between_namespaces_use_the_kernels_path() {
     assert!(rate_of_stream(&report, "b", 2, false) < 10.3e9);
     assert!(rate_of_stream(&report, "b", 2, true) < 10.3e9);
     let passed = agent.report(NAME).unwrap().links[0].passed;
-    assert!(passed.iter().all(|it| it.bytes > 1_000_000), "{passed:?}");
+    assert!(
+        passed.iter().all(|candidate| candidate.bytes > 1_000_000),
+        "{passed:?}"
+    );
 
     // A change of rates moves links between the paths, and back.
     network.apply(&text(["1Gbps", "100Mbps"]));
@@ -201,7 +204,7 @@ fn captured_link_uses_the_engine_until_the_capture_ends() {
     // The address of the echo request, in its IPv4 header.
     while !captured
         .windows(8)
-        .any(|it| it == [10, 0, 0, 1, 10, 0, 0, 2])
+        .any(|pair| pair == [10, 0, 0, 1, 10, 0, 0, 2])
     {
         assert!(Instant::now() < deadline, "{} bytes", captured.len());
         let read = frames.read(&mut bytes, Duration::from_millis(20)).unwrap();
@@ -306,7 +309,9 @@ fn no_frame_is_lost_while_a_link_changes_its_path() {
         is_over.store(true, Ordering::Release);
         (sending.join().unwrap(), receiving.join().unwrap())
     });
-    let lost: Vec<u32> = (0..sent).filter(|it| !received.contains(it)).collect();
+    let lost: Vec<u32> = (0..sent)
+        .filter(|candidate| !received.contains(candidate))
+        .collect();
     assert!(sent > 100 && lost.is_empty(), "of {sent}: {lost:?}");
     assert!(frames(agent)[0] >= u64::from(sent));
     network.remove();
@@ -327,7 +332,7 @@ fn fast_networks_with_the_same_addresses_never_meet() {
     assert_eq!(wait_until_settled(&agent, "other").state, VnetState::Ready);
     let asked = || -> u64 {
         let text = run(&agent, "other", "b", "grep ^Icmp: /proc/net/snmp");
-        let lines: Vec<Vec<&str>> = text.lines().map(|it| it.split(' ').collect()).collect();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
         let place = lines[0].iter().position(|word| *word == "InEchos");
         lines[1][place.unwrap()].parse().unwrap()
     };

@@ -99,7 +99,9 @@ fn impaired_link_is_late_and_lossy_until_it_is_not() {
     // from zero.
     let passed = report.links[0].passed;
     assert!(
-        passed.iter().all(|it| it.frames > 1 && it.dropped == 0),
+        passed
+            .iter()
+            .all(|candidate| candidate.frames > 1 && candidate.dropped == 0),
         "{passed:?}"
     );
     // The impairment lasts when the network changes, and when another agent adopts it.

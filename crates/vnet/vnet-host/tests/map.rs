@@ -79,9 +79,9 @@ fn network(nodes: &[String], links: &[(String, String)]) -> Value {
 fn grown(count: usize) -> Value {
     let name = |number: usize| format!("n{number}");
     let nodes: Vec<String> = (0..count).map(name).collect();
-    let parent = |it: usize| (it.wrapping_mul(2_654_435_761) >> 7) % it;
-    let tree = (1..count).map(|it| (name(it), name(parent(it))));
-    let more = (0..count / 5).map(|it| (name(it), name((it + 1) % count)));
+    let parent = |node: usize| (node.wrapping_mul(2_654_435_761) >> 7) % node;
+    let tree = (1..count).map(|node| (name(node), name(parent(node))));
+    let more = (0..count / 5).map(|node| (name(node), name((node + 1) % count)));
     network(&nodes, &tree.chain(more).collect::<Vec<_>>())
 }
 
@@ -133,7 +133,7 @@ fn thousand_nodes_are_legible_clusters() {
 fn star_of_a_thousand_falls_into_clusters() {
     let name = |number: usize| format!("n{number}");
     let nodes: Vec<String> = (0..1000).map(name).collect();
-    let links: Vec<_> = (1..1000).map(|it| (name(it), name(0))).collect();
+    let links: Vec<_> = (1..1000).map(|node| (name(node), name(0))).collect();
     let shown = Arc::new(Mutex::new(network(&nodes, &links)));
     let Some(mut browser) = open(&shown) else {
         return;

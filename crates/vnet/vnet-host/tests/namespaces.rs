@@ -82,7 +82,7 @@ fn networks_with_the_same_addresses_never_meet() {
     // The number of echo requests that the node at the far end has received.
     let asked = |name: &str| -> u64 {
         let text = run(&agent, name, "b", "grep ^Icmp: /proc/net/snmp");
-        let lines: Vec<Vec<&str>> = text.lines().map(|it| it.split(' ').collect()).collect();
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
         let place = lines[0].iter().position(|word| *word == "InEchos");
         lines[1][place.expect("the kernel counts echos")]
             .parse()

@@ -74,7 +74,7 @@ impl TestNetwork {
         let steps = self.agent().plan(&document(text)).unwrap().steps;
         let steps = steps.iter();
         steps
-            .map(|it| format!("{}: {}", it.subject, it.reason))
+            .map(|step| format!("{}: {}", step.subject, step.reason))
             .collect()
     }
 

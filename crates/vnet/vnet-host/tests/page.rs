@@ -124,7 +124,10 @@ fn has_a_console(host: &str, right: &str) {
         let json: serde_json::Value = serde_json::from_str(&body).unwrap();
         since = json["next"].as_u64().unwrap();
         let bytes = json["bytes"].as_array().unwrap();
-        let bytes: Vec<u8> = bytes.iter().map(|it| it.as_u64().unwrap() as u8).collect();
+        let bytes: Vec<u8> = bytes
+            .iter()
+            .map(|byte| byte.as_u64().unwrap() as u8)
+            .collect();
         output.push_str(&String::from_utf8_lossy(&bytes));
     }
 }

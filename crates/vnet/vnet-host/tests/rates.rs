@@ -63,7 +63,7 @@ fn one_stream_gets_the_rate_of_its_link_both_ways() {
     let counters = counter_file::read(&counters).unwrap();
     let value = |name: &str| {
         let name = format!("{}/{name}", rate_app(0, 0));
-        let found = counters.iter().find(|it| it.name == name);
+        let found = counters.iter().find(|counter| counter.name == name);
         found.unwrap_or_else(|| panic!("no {name}")).value
     };
     let dropped = value("drop_full") + value("drop_codel");

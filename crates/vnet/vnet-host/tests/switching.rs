@@ -33,7 +33,7 @@ fn ready(agent: &Agent) -> VnetReport {
 }
 
 fn state(report: &VnetReport, node: &str) -> NodeState {
-    let found = report.nodes.iter().find(|it| it.name == node);
+    let found = report.nodes.iter().find(|candidate| candidate.name == node);
     found.expect("the network has it").state.clone()
 }
 
@@ -44,14 +44,17 @@ fn is_down(report: &VnetReport, link: usize) -> bool {
 /// Process IDs of the machines, by name.
 fn pids(run_dir: &RunDir) -> Vec<(String, i32)> {
     let machines = carina_vm::list(&Vnets::of(run_dir).vnet("sw").machines()).unwrap();
-    machines.into_iter().map(|it| (it.name, it.pid)).collect()
+    machines
+        .into_iter()
+        .map(|machine| (machine.name, machine.pid))
+        .collect()
 }
 
 fn planned(agent: &Agent, document: &Document) -> Vec<(Action, String)> {
     let steps = agent.plan(document).unwrap().steps;
     steps
         .into_iter()
-        .map(|it| (it.action, it.subject))
+        .map(|step| (step.action, step.subject))
         .collect()
 }
 
@@ -256,7 +259,7 @@ fn interfaces_have_other_indices_than_their_ports() {
         let of_line = |line: &str| {
             let (index, rest) = line.split_once(": ").expect("an index");
             let (_, peer) = rest.split(':').next().unwrap().split_once("@if").unwrap();
-            [index, peer].map(|it| it.trim().parse::<u32>().unwrap())
+            [index, peer].map(|text| text.trim().parse::<u32>().unwrap())
         };
         let indices: Vec<[u32; 2]> = shown.lines().map(of_line).collect();
         assert_eq!(indices.len(), if node == "b" { 2 } else { 1 }, "{shown}");

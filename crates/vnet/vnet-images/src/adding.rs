@@ -195,7 +195,7 @@ impl Info {
                  image of it"
             ));
         }
-        let data = self.format_specific.as_ref().map(|it| &it.data);
+        let data = self.format_specific.as_ref().map(|specific| &specific.data);
         if data.is_some_and(|data| data.get("data-file").is_some()) {
             return Some("the data of the image are in another file".to_owned());
         }

@@ -85,8 +85,8 @@ impl StoredImage {
     /// The hashes of the files that the image consists of.
     fn blobs(&self) -> BTreeSet<&str> {
         let kernel = self.kernel.as_ref();
-        let initramfs = kernel.and_then(|it| it.initramfs.as_deref());
-        let kernel = kernel.map(|it| it.image.as_str());
+        let initramfs = kernel.and_then(|kernel| kernel.initramfs.as_deref());
+        let kernel = kernel.map(|kernel| kernel.image.as_str());
         [Some(self.disk.as_str()), kernel, initramfs]
             .into_iter()
             .flatten()
@@ -134,8 +134,8 @@ impl ImageStore {
     /// The store exists but cannot be read.
     pub fn list(&self) -> Result<Vec<StoredImage>> {
         let names = entries(&self.names())?;
-        let names = names.iter().filter_map(|it| it.strip_suffix(".json"));
-        let mut images: Vec<StoredImage> = names.filter_map(|it| self.find(it).ok()).collect();
+        let names = names.iter().filter_map(|name| name.strip_suffix(".json"));
+        let mut images: Vec<StoredImage> = names.filter_map(|name| self.find(name).ok()).collect();
         images.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(images)
     }
@@ -147,7 +147,7 @@ impl ImageStore {
     pub fn find(&self, name: &str) -> Result<StoredImage> {
         let missing = || {
             let known = entries(&self.names()).unwrap_or_default();
-            let known = known.iter().filter_map(|it| it.strip_suffix(".json"));
+            let known = known.iter().filter_map(|name| name.strip_suffix(".json"));
             let known: Vec<&str> = [OWN].into_iter().chain(known).collect();
             ImageError::Unknown {
                 name: name.to_owned(),
@@ -227,7 +227,7 @@ fn entries(directory: &Path) -> Result<Vec<String>> {
     let names: Vec<std::ffi::OsString> = names.collect::<Result<_>>()?;
     Ok(names
         .into_iter()
-        .filter_map(|it| it.into_string().ok())
+        .filter_map(|name| name.into_string().ok())
         .collect())
 }
 

@@ -104,7 +104,7 @@ fn network_config(node: &NodePart) -> String {
         let (name, mac, mtu) = (&interface.name, interface.mac, interface.mtu);
         let all = [
             Some(interface.address.to_string()),
-            interface.address6.map(|it| it.to_string()),
+            interface.address6.map(|address6| address6.to_string()),
         ];
         let all: Vec<String> = all.into_iter().flatten().collect();
         let addresses = all.join("\", \"");
@@ -124,7 +124,8 @@ fn network_config(node: &NodePart) -> String {
             let prefix = interface.address6.map(InterfaceAddress6::prefix);
             prefix.is_some_and(|prefix| prefix.has(route.via))
         });
-        routes.extend(here.map(|it| format!("{{to: \"{}\", via: \"{}\"}}", it.to, it.via)));
+        routes
+            .extend(here.map(|route| format!("{{to: \"{}\", via: \"{}\"}}", route.to, route.via)));
         if !routes.is_empty() {
             let _ = writeln!(text, "    routes: [{}]", routes.join(", "));
         }

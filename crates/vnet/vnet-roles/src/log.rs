@@ -59,7 +59,7 @@ impl Log {
         // Every critical section leaves the entries consistent, even after a panic.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() >= LINES_MAX && !lines.contains_key(what) {
-            let oldest = lines.iter().min_by_key(|(_, it)| it.last);
+            let oldest = lines.iter().min_by_key(|(_, line)| line.last);
             if let Some(oldest) = oldest.map(|(line, _)| line.clone()) {
                 lines.remove(&oldest);
             }
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(log.lines.lock().unwrap().len(), LINES_MAX);
         let lines = lines.lock().unwrap();
         let expected = ["no room", "no room (2 times)", "no room", "line 0"];
-        let expected = expected.map(|it| format!("agent h1: {it}"));
+        let expected = expected.map(|expected| format!("agent h1: {expected}"));
         assert_eq!(lines[..4], expected, "{lines:?}");
     }
 

@@ -188,7 +188,7 @@ mod tests {
         let mailboxes = Mailboxes::default();
         let party = Identity::new(crate::identity::Role::Vnp, "a").unwrap();
         let mailbox = mailboxes.of(&party);
-        (0..MESSAGES_MAX + 3).for_each(|it| mailbox.put(it.to_string()));
+        (0..MESSAGES_MAX + 3).for_each(|number| mailbox.put(number.to_string()));
         assert_eq!(mailboxes.discarded(), 3);
         assert_eq!(texts(&mailbox)[0], "3");
         // The limit on bytes applies, too.

@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn stores_are_paths_or_clusters() {
-        let read = |text: &str| text.parse::<StoreName>().map(|it| it.to_string());
+        let read = |text: &str| text.parse::<StoreName>().map(|name| name.to_string());
         assert_eq!(read("uk.db").unwrap(), "uk.db");
         let cluster = "etcd://127.0.0.1:2379,[::1]:2379";
         assert_eq!(read(cluster).unwrap(), cluster);

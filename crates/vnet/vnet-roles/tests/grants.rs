@@ -68,7 +68,7 @@ fn names(client: &Client) -> BTreeSet<String> {
         .list()
         .unwrap()
         .into_iter()
-        .map(|it| it.name)
+        .map(|grant| grant.name)
         .collect()
 }
 
@@ -181,7 +181,7 @@ fn without_a_grant_nothing_is_learnt(bob: &Client) {
             refusal(bob.remove(name)),
             refusal(bob.apply(&document(name))),
         ];
-        let all_alike = words.iter().all(|it| *it == words[0]);
+        let all_alike = words.iter().all(|word| *word == words[0]);
         assert!(
             all_alike && words[0].contains("bob has no rights in a network"),
             "{words:?}"

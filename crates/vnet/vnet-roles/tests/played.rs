@@ -70,7 +70,7 @@ impl Commands {
 
     /// The numbers of the commands that have begun, and of those that were ended.
     pub(crate) fn seen(&self) -> [Vec<u64>; 2] {
-        [&self.begun, &self.ended].map(|it| it.lock().unwrap().clone())
+        [&self.begun, &self.ended].map(|list| list.lock().unwrap().clone())
     }
 }
 
@@ -113,7 +113,7 @@ impl Providers {
         let ports = Ports { uk, de, net, acme };
         let configuration = configuration(directory.path(), ports);
         let inventories = configuration.pips.iter().map(|pip| &pip.inventory);
-        let hosts = inventories.map(|it| PlayedHost::new(&it.hosts[0], it));
+        let hosts = inventories.map(|inventory| PlayedHost::new(&inventory.hosts[0], inventory));
         Providers {
             hosts: Arc::new(Mutex::new(hosts.collect())),
             commands: Arc::default(),
@@ -265,11 +265,14 @@ impl Hosting for Played {
             NodeRequest::Look {} => {
                 let nodes = part.into_iter().flat_map(|(part, _)| &part.nodes);
                 let output = hosts[self.number].report(self.clock.now(), |_, _| true);
-                let output = output.parts.into_iter().find(|it| it.vnet == wanted.vnet);
+                let output = output
+                    .parts
+                    .into_iter()
+                    .find(|part| part.vnet == wanted.vnet);
                 // As a host reports it: the reason of a failure contains the host's name.
                 let state_of = |node: &str| {
-                    let status = output.as_ref().and_then(|it| it.nodes.get(node));
-                    status.map_or(NodeState::Absent, |it| it.state.clone())
+                    let status = output.as_ref().and_then(|output| output.nodes.get(node));
+                    status.map_or(NodeState::Absent, |status| status.state.clone())
                 };
                 let node = |node: &NodePart| NodeReport {
                     name: node.name.clone(),

@@ -47,7 +47,12 @@ fn say<T: serde::Serialize>(message: &T) -> String {
 fn is_sent_away(answer: &Result<String, CallError>) -> bool {
     println!("{answer:?}");
     let error = answer.as_ref().err();
-    error.is_some_and(|it| matches!(it, CallError::Broken { .. } | CallError::Unreached { .. }))
+    error.is_some_and(|error| {
+        matches!(
+            error,
+            CallError::Broken { .. } | CallError::Unreached { .. }
+        )
+    })
 }
 
 /// The text of a refusal.

@@ -113,7 +113,9 @@ impl Captures {
             }
             // The oldest ended capture is removed.
             while all.len() >= CAPTURES_MAX {
-                let ended = all.iter().find(|(_, it)| lock(&it.state).end.is_some());
+                let ended = all
+                    .iter()
+                    .find(|(_, capture)| lock(&capture.state).end.is_some());
                 let Some(id) = ended.map(|(id, _)| *id) else {
                     break;
                 };
@@ -289,7 +291,7 @@ impl Capture {
         let waited = self.changed.wait_timeout_while(state, wait, waits);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.asked = Instant::now();
-        let new = state.packets.iter().filter(|it| it.number > since);
+        let new = state.packets.iter().filter(|packet| packet.number > since);
         CaptureSeen {
             id,
             count: state.count,
@@ -338,7 +340,8 @@ impl Words {
             }
             Item::Packet(packet) => {
                 let layers = self.dissector.dissect(packet);
-                let summaries: Vec<&str> = layers.iter().map(|it| it.summary.as_str()).collect();
+                let summaries: Vec<&str> =
+                    layers.iter().map(|layer| layer.summary.as_str()).collect();
                 let interface = self.interfaces.get(packet.interface as usize);
                 let began = *self.began_ns.get_or_insert(packet.time_ns);
                 self.count += 1;

@@ -147,10 +147,10 @@ impl History {
     /// in ms since the agent created the network or took it over.
     pub fn report(&self, now_ms: u64, since_ms: u64) -> HistoryReport {
         let samples = self.samples.iter();
-        let samples = samples.filter(|it| since_ms == 0 || it.at_ms > since_ms);
-        let short = |it: &Sample| SampleReport {
-            at_ms: it.at_ms,
-            state: it.state,
+        let samples = samples.filter(|sample| since_ms == 0 || sample.at_ms > since_ms);
+        let short = |sample: &Sample| SampleReport {
+            at_ms: sample.at_ms,
+            state: sample.state,
         };
         HistoryReport {
             now_ms,
@@ -161,13 +161,13 @@ impl History {
     /// The state of the network at a time, from the last sample before it; `None` if there is no
     /// sample.
     pub fn at(&self, at_ms: u64) -> Option<Moment> {
-        let after = self.samples.partition_point(|it| it.at_ms <= at_ms);
+        let after = self.samples.partition_point(|sample| sample.at_ms <= at_ms);
         let place = after.saturating_sub(1);
         let sample = self.samples.get(place)?;
         // Two samples that are too close together give no reliable rate.
         let long_before = self
             .samples
-            .partition_point(|it| it.at_ms + RATES_MS <= sample.at_ms);
+            .partition_point(|earlier| earlier.at_ms + RATES_MS <= sample.at_ms);
         let before = long_before.checked_sub(1).or(place.checked_sub(1));
         let before = before.and_then(|place| self.samples.get(place));
         Some(Moment {
@@ -217,9 +217,9 @@ impl Sample {
         let links = self.shape.links.iter().zip(&self.links);
         let rates = links.map(|(link, now)| {
             let was = before.and_then(|before| {
-                let same = shape(before).links.iter().position(|it| {
+                let same = shape(before).links.iter().position(|candidate| {
                     // A link with other ends is a different link, even with the same number.
-                    (it.number, &it.ends) == (link.number, &link.ends)
+                    (candidate.number, &candidate.ends) == (link.number, &link.ends)
                 });
                 let seconds = (self.at_ms - before.at_ms) as f64 / 1000.0;
                 Some((before.links[same?].passed, seconds))
@@ -258,7 +258,7 @@ fn shape_of(report: &VnetReport) -> VnetReport {
 }
 
 fn has_shape(shape: &VnetReport, report: &VnetReport) -> bool {
-    let nodes = |it: &VnetReport| it.nodes.len();
+    let nodes = |report: &VnetReport| report.nodes.len();
     let same_head = (shape.generation, nodes(shape), shape.links.len())
         == (report.generation, nodes(report), report.links.len());
     let same_times = shape.ready_after_ms == report.ready_after_ms && shape.phases == report.phases;

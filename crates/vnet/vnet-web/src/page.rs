@@ -297,13 +297,19 @@ mod tests {
                 assert!(!own.contains(word), "{word}");
             }
             // Every file that is named exists.
-            for quoted in own.split(['"', '\'']).filter(|it| it.contains("/page/")) {
+            for quoted in own
+                .split(['"', '\''])
+                .filter(|piece| piece.contains("/page/"))
+            {
                 let name = quoted.trim_start_matches("/page/");
                 assert!(FILES.iter().any(|(known, _)| *known == name), "{quoted}");
             }
             let imports = own.lines().filter(|line| line.starts_with("import "));
             for line in imports {
-                let name = line.split('"').nth(1).and_then(|it| it.strip_prefix("./"));
+                let name = line
+                    .split('"')
+                    .nth(1)
+                    .and_then(|piece| piece.strip_prefix("./"));
                 let is_known = FILES.iter().any(|(known, _)| Some(*known) == name);
                 assert!(is_known, "{line}");
             }

@@ -159,7 +159,7 @@ mod tests {
     fn addresses_of_a_host_may_have_ports() {
         let at = |text: &str| {
             text.parse::<AtAddress>()
-                .map(|it| it.with_port(7).to_string())
+                .map(|address| address.with_port(7).to_string())
         };
         assert_eq!(at("192.0.2.1").as_deref(), Ok("192.0.2.1:7"));
         assert_eq!(at("192.0.2.1:9").as_deref(), Ok("192.0.2.1:9"));

@@ -134,7 +134,7 @@ fn access_links(document: &Document, layout: &Layout) -> Vec<LinkPart> {
         rate: document
             .access
             .get(&laid.name)
-            .and_then(|it| it.rate)
+            .and_then(|access| access.rate)
             .unwrap_or(unbounded),
         near: laid.end.clone(),
         far: Far::Users(Users {

@@ -245,7 +245,11 @@ impl NodePart {
     /// route with the longest matching prefix, else `to` itself.
     #[must_use]
     pub fn next_hop(&self, to: Ipv4Addr) -> Ipv4Addr {
-        if self.interfaces.iter().any(|it| it.address.has(to)) {
+        if self
+            .interfaces
+            .iter()
+            .any(|interface| interface.address.has(to))
+        {
             return to;
         }
         let matching = self.routes.iter().filter(|route| route.to.has(to));
@@ -330,13 +334,17 @@ impl NodePart {
     /// Whether an interface of the node has an IPv6 address.
     #[must_use]
     pub fn has_ipv6(&self) -> bool {
-        self.interfaces.iter().any(|it| it.address6.is_some())
+        self.interfaces
+            .iter()
+            .any(|interface| interface.address6.is_some())
     }
 
     /// The interface of this name; `None` if the node has none.
     #[must_use]
     pub fn interface(&self, name: &str) -> Option<&InterfacePart> {
-        self.interfaces.iter().find(|it| it.name == name)
+        self.interfaces
+            .iter()
+            .find(|interface| interface.name == name)
     }
 }
 

@@ -79,7 +79,7 @@ impl LaidLink {
     /// The IPv4 address of an end of this link, which has this `number`.
     fn address(&self, number: u32, side: usize) -> InterfaceAddress {
         let own = self.addresses.map(|pair| pair[side]);
-        let of_segment = self.segment.as_ref().map(|it| it.address(side));
+        let of_segment = self.segment.as_ref().map(|segment| segment.address(side));
         own.or(of_segment)
             .unwrap_or_else(|| address_of(number, side))
     }
@@ -255,7 +255,10 @@ mod tests {
             ["0 a:eth1 b:eth0", "1 a:eth0 c:eth0", "2 a:eth2 b:eth1"]
         );
         let interfaces = layout.interfaces(VnetId::new(0xabcd << 48), "a");
-        let names: Vec<&str> = interfaces.iter().map(|it| it.name.as_str()).collect();
+        let names: Vec<&str> = interfaces
+            .iter()
+            .map(|interface| interface.name.as_str())
+            .collect();
         assert_eq!(names, ["eth0", "eth1", "eth2"]);
         assert_eq!(interfaces[0].address.to_string(), "10.0.0.5/30");
         assert_eq!(interfaces[0].peer.to_string(), "10.0.0.6");

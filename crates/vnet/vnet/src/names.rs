@@ -62,13 +62,15 @@ pub fn insufficient(residual: &Residual, request: &Request, names: &DocumentName
         return Reason::new(ReasonCode::Insufficient, "it does not fit");
     };
     // Drops a relaxation that a document cannot express.
-    explanation.relaxation = explanation.relaxation.filter(|it| match it {
-        Relaxation::Cpu(_, cpus) => *cpus > 0,
-        Relaxation::Memory(_, memory) => MEMORY_MIB.contains(memory),
-        Relaxation::Rate(_, rate) => *rate > 0,
-        Relaxation::AllRates(percent) => *percent > 0,
-        _ => true,
-    });
+    explanation.relaxation = explanation
+        .relaxation
+        .filter(|relaxation| match relaxation {
+            Relaxation::Cpu(_, cpus) => *cpus > 0,
+            Relaxation::Memory(_, memory) => MEMORY_MIB.contains(memory),
+            Relaxation::Rate(_, rate) => *rate > 0,
+            Relaxation::AllRates(percent) => *percent > 0,
+            _ => true,
+        });
     let node = match &explanation.constraint {
         Constraint::Host { node, .. } | Constraint::Node { node } => Some(*node),
         _ => None,

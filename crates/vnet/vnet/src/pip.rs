@@ -185,10 +185,10 @@ impl<S: Store> Pip<S> {
         });
         let before = self.reports.get(&host).map(|(_, before)| before);
         if !is_known {
-            let failures = report.new_failures(before.map(|it| &**it));
+            let failures = report.new_failures(before.map(|before| &**before));
             let lines = failures
                 .into_iter()
-                .map(|it| format!("host {}: {it}", report.host));
+                .map(|failure| format!("host {}: {failure}", report.host));
             self.notes.extend(lines);
             self.notes.truncate(NOTES_MAX);
         }
@@ -323,7 +323,10 @@ impl<S: Store> Pip<S> {
             write = write.put(self.books.made_key(key.vnet), to_value(&leaving));
         }
         let is_gone = made.is_none();
-        let is_kept = self.books.made(key.vnet).is_some_and(|it| is_old(it.round));
+        let is_kept = self
+            .books
+            .made(key.vnet)
+            .is_some_and(|made| is_old(made.round));
         if self.store.commit(now, &write)? == Outcome::Conflict {
             return Ok(Step::Again);
         }

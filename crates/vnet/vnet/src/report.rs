@@ -89,14 +89,14 @@ pub struct InterfaceReport {
 }
 
 impl From<&InterfacePart> for InterfaceReport {
-    fn from(it: &InterfacePart) -> InterfaceReport {
+    fn from(interface: &InterfacePart) -> InterfaceReport {
         InterfaceReport {
-            name: it.name.clone(),
-            address: it.address.to_string(),
-            address6: it.address6.map(|it| it.to_string()),
-            mac: it.mac.to_string(),
-            mtu: it.mtu,
-            link: it.link,
+            name: interface.name.clone(),
+            address: interface.address.to_string(),
+            address6: interface.address6.map(|address6| address6.to_string()),
+            mac: interface.mac.to_string(),
+            mtu: interface.mtu,
+            link: interface.link,
         }
     }
 }

@@ -63,7 +63,7 @@ mod tests {
     fn waits_grow_up_to_a_bound_and_differ() {
         let (timing, mut random) = (Timing::default(), Random::new(1));
         let waits: Vec<Duration> = (0..100)
-            .map(|it| timing.back_off(it, &mut random))
+            .map(|attempt| timing.back_off(attempt, &mut random))
             .collect();
         assert!(waits[0] <= timing.repeat && waits[0] >= timing.repeat / 2);
         assert!(waits.iter().all(|wait| *wait <= timing.repeat_max));

@@ -165,8 +165,13 @@ pub fn trace_of(
 /// The IPv4 addresses of all interfaces of a node; empty if the part does not have the node.
 #[must_use]
 pub fn addresses_of(part: &HostPart, node: &str) -> Vec<Ipv4Addr> {
-    let interfaces = part.node(node).into_iter().flat_map(|it| &it.interfaces);
-    interfaces.map(|it| it.address.address()).collect()
+    let interfaces = part
+        .node(node)
+        .into_iter()
+        .flat_map(|node| &node.interfaces);
+    interfaces
+        .map(|interface| interface.address.address())
+        .collect()
 }
 
 /// The ports where frames were expected, and other ports where some were seen, in the order of the

@@ -180,7 +180,7 @@ fn part_is_not_called_gone_by_one_that_is_behind() {
     is_late.set(false);
     other.handle_vnp(NOW, "a", ToPip::Renew { keys: vec![KEY] });
     let (answers, _) = says(&mut other);
-    let is_status = |it: &FromPip| matches!(it, FromPip::Status { key: KEY, .. });
+    let is_status = |pip: &FromPip| matches!(pip, FromPip::Status { key: KEY, .. });
     assert!(answers.iter().all(is_status) && !answers.is_empty());
 }
 

@@ -216,7 +216,7 @@ fn failure_is_noted_with_its_node_and_cause() {
         std::iter::from_fn(|| pip.poll_note()).collect::<Vec<String>>()
     };
     let of_node = |state: NodeState| {
-        move |it: &mut HostStatus| it.nodes.get_mut("r1").unwrap().state = state.clone()
+        move |status: &mut HostStatus| status.nodes.get_mut("r1").unwrap().state = state.clone()
     };
     assert!(say(&of_node(NodeState::Starting)).is_empty());
     let lines = say(&of_node(failed("starting VM r1: no /dev/kvm")));
@@ -228,7 +228,7 @@ fn failure_is_noted_with_its_node_and_cause() {
         node: "r2".to_owned(),
         state: failed("no room"),
     };
-    let lines = say(&|it: &mut HostStatus| it.refused = Some(change.clone()));
+    let lines = say(&|status: &mut HostStatus| status.refused = Some(change.clone()));
     assert!(
         lines[0].contains("node r2 has failed: no room"),
         "{lines:?}"
@@ -360,7 +360,7 @@ fn end_of_the_queue_ends_what_fails_again_and_again() {
     rig.status = blocked_by(Obstacle::NodeFailed("r1".to_owned(), Cause::Host));
     rig.pass(Duration::from_secs(100));
     assert!(!rig.standing.is_refused, "{:?}", rig.standing);
-    let code = rig.standing.reason.as_ref().map(|it| it.code);
+    let code = rig.standing.reason.as_ref().map(|reason| reason.code);
     assert_eq!(code, Some(ReasonCode::Failed));
     rig.pass(Duration::from_secs(40));
     let reason = rig.refusal();
@@ -394,7 +394,7 @@ fn provider_that_is_silent_for_a_moment_is_no_refusal() {
     rig.is_silent = true;
     rig.pass(Duration::from_secs(10));
     assert!(!rig.standing.is_refused, "{:?}", rig.standing);
-    let code = rig.standing.reason.as_ref().map(|it| it.code);
+    let code = rig.standing.reason.as_ref().map(|reason| reason.code);
     assert_ne!(code, Some(ReasonCode::Insufficient));
     rig.is_silent = false;
     rig.status.are_nodes_up = true;

@@ -171,7 +171,7 @@ fn far_end_is_at_no_host_of_the_provider_itself() {
         assert_eq!(reason.code, ReasonCode::Impossible);
         assert!(reason.message.contains("r1:eth0"), "{reason:?}");
         assert!(reason.message.contains(words), "{reason:?}");
-        let leaks = ["192.0.2", "h1", "h2"].map(|it| reason.message.contains(it));
+        let leaks = ["192.0.2", "h1", "h2"].map(|word| reason.message.contains(word));
         assert_eq!(leaks, [false; 3], "{reason:?}");
         assert!(tunnels.is_empty());
     }
@@ -242,7 +242,11 @@ fn part_that_no_host_can_make_is_refused_at_once() {
             "must have at most 256 letters",
         ),
         (
-            |part| part.nodes[0].labels = (0..999).map(|it| (it.to_string(), "".into())).collect(),
+            |part| {
+                part.nodes[0].labels = (0..999)
+                    .map(|number| (number.to_string(), "".into()))
+                    .collect()
+            },
             "999 labels of a node",
         ),
     ];

@@ -265,11 +265,11 @@ fn node_that_moves_is_promised_room_at_both_hosts() {
     assert!(house.has_room(7, 4), "the other host is free");
     house.begin("m", "h2", 42).unwrap();
     assert!(!house.has_room(7, 3) && house.has_room(7, 2));
-    assert!(house.ordered("h2", |it| matches!(it, ToAgent::Receive(_))));
-    assert!(!house.ordered("h1", |it| matches!(it, ToAgent::Send(_))));
+    assert!(house.ordered("h2", |message| matches!(message, ToAgent::Receive(_))));
+    assert!(!house.ordered("h1", |message| matches!(message, ToAgent::Send(_))));
     house.says("h2", 42, MoveState::Awaited {});
-    assert!(house.ordered("h1", |it| {
-        matches!(it, ToAgent::Send(order) if order.at == "h2:1" && order.number == 42)
+    assert!(house.ordered("h1", |message| {
+        matches!(message, ToAgent::Send(order) if order.at == "h2:1" && order.number == 42)
     }));
     house.says("h1", 42, MoveState::Sending {});
     assert_eq!(house.outcome(42), None);
@@ -281,7 +281,7 @@ fn node_that_moves_is_promised_room_at_both_hosts() {
     house.says("h2", 42, MoveState::Arrived {});
     let names = |house: &House, host: &str| -> Vec<String> {
         let nodes = house.hosts[host].has[&VNET].nodes.iter();
-        nodes.map(|it| it.name.clone()).collect()
+        nodes.map(|node| node.name.clone()).collect()
     };
     assert_eq!(
         (names(&house, "h1"), names(&house, "h2")),
@@ -382,7 +382,7 @@ fn drained_host_keeps_its_nodes_and_takes_no_new_ones() {
     let mut house = House::new();
     let now = house.now;
     let away = |house: &mut House| house.pip.nodes_away(now, "h1");
-    let names = |all: &[NodeAway]| all.iter().map(|it| it.node.clone()).collect::<Vec<_>>();
+    let names = |all: &[NodeAway]| all.iter().map(|away| away.node.clone()).collect::<Vec<_>>();
     let all = away(&mut house);
     assert_eq!(names(&all), ["m", "s"]);
     assert_eq!(all[0].to, Ok(vec!["h2".to_owned()]));

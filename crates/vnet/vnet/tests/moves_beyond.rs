@@ -111,7 +111,7 @@ fn provider_beyond_agrees_before_and_hears_afterwards() {
     let before = house.hosts["h1"].has[&VNET].clone();
     house.tell(answer(7, false, None));
     house.report();
-    assert!(house.ordered("h2", |it| matches!(it, ToAgent::Receive(_))));
+    assert!(house.ordered("h2", |message| matches!(message, ToAgent::Receive(_))));
     house.says("h2", 7, MoveState::Awaited {});
     house.says("h1", 7, MoveState::Sending {});
     assert_eq!(house.hosts["h1"].has[&VNET], before);

@@ -170,7 +170,10 @@ fn mtu_of_an_access_point_is_what_tunnels_of_users_carry() {
         .number;
     let mut with_mtu = |mtu: u16| {
         let interfaces = &mut part.nodes[0].interfaces;
-        let end = interfaces.iter_mut().find(|it| it.link == number).unwrap();
+        let end = interfaces
+            .iter_mut()
+            .find(|interface| interface.link == number)
+            .unwrap();
         end.mtu = mtu;
         part.check()
     };

@@ -240,7 +240,7 @@ fn part_goes_when_its_vnp_is_gone() {
         assert!(
             answers
                 .iter()
-                .any(|it| matches!(it, FromPip::Status { .. })),
+                .any(|answer| matches!(answer, FromPip::Status { .. })),
             "{answers:?}"
         );
     }

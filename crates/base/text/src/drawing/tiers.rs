@@ -92,7 +92,9 @@ fn is_host(begin: &str) -> bool {
 
 /// Tiers by the distance to the points with one line, as in a fat tree with its hosts.
 fn by_distance(next: &Neighbours) -> Option<Vec<usize>> {
-    let leaves: Vec<usize> = (0..next.len()).filter(|it| next[*it].len() == 1).collect();
+    let leaves: Vec<usize> = (0..next.len())
+        .filter(|candidate| next[*candidate].len() == 1)
+        .collect();
     if leaves.len() < LEAVES_MIN {
         return None;
     }
@@ -104,7 +106,7 @@ fn by_distance(next: &Neighbours) -> Option<Vec<usize>> {
         others.all(|other| far[point].abs_diff(far[*other]) == 1)
     });
     let depth = far.iter().copied().max().unwrap_or(0);
-    (is_step && depth >= 2).then(|| far.into_iter().map(|it| depth - it).collect())
+    (is_step && depth >= 2).then(|| far.into_iter().map(|distance| depth - distance).collect())
 }
 
 /// Tiers of a tree by the distance to its middle.
@@ -173,7 +175,7 @@ pub(super) fn placed(names: &[&str], next: &Neighbours, tiers: &[usize]) -> Vec<
                 }
             };
             let mut row: Vec<(f64, usize)> =
-                rows[tier].iter().map(|it| (middle(it), *it)).collect();
+                rows[tier].iter().map(|row| (middle(row), *row)).collect();
             row.sort_by(|one, other| one.0.total_cmp(&other.0));
             let count = row.len() as f64;
             for (at, (_, point)) in row.iter().enumerate() {
@@ -249,10 +251,10 @@ mod tests {
     #[test]
     fn leaves_are_below_spines_and_hosts_below_leaves() {
         // Two spines, four leaves, four hosts.
-        let name = |it| match it {
-            0..2 => format!("spine{it}"),
-            2..6 => format!("leaf{it}"),
-            _ => format!("h{it}"),
+        let name = |node| match node {
+            0..2 => format!("spine{node}"),
+            2..6 => format!("leaf{node}"),
+            _ => format!("h{node}"),
         };
         let mut lines: Vec<(usize, usize)> =
             (2..6).flat_map(|leaf| [(0, leaf), (1, leaf)]).collect();
@@ -260,26 +262,26 @@ mod tests {
         let wanted = [0, 0, 1, 1, 1, 1, 2, 2, 2, 2];
         assert_eq!(tiers(10, name, &lines).unwrap(), wanted);
         // The same by the distance to the hosts, without telling names.
-        let plain = |it| format!("n{it}x");
+        let plain = |node| format!("n{node}x");
         assert_eq!(tiers(10, plain, &lines).unwrap(), wanted);
     }
 
     #[test]
     fn tree_hangs_from_its_middle_and_a_ring_does_not() {
-        let tree: Vec<(usize, usize)> = (1..31).map(|it| ((it - 1) / 2, it)).collect();
-        let found = tiers(31, |it| format!("n{it}"), &tree).unwrap();
+        let tree: Vec<(usize, usize)> = (1..31).map(|node| ((node - 1) / 2, node)).collect();
+        let found = tiers(31, |node| format!("n{node}"), &tree).unwrap();
         assert_eq!((found[0], found[1], found[30]), (0, 1, 4));
-        let ring: Vec<(usize, usize)> = (0..10).map(|it| (it, (it + 1) % 10)).collect();
-        assert_eq!(tiers(10, |it| format!("n{it}"), &ring), None);
-        let star: Vec<(usize, usize)> = (1..10).map(|it| (0, it)).collect();
-        assert_eq!(tiers(10, |it| format!("n{it}"), &star), None);
-        assert_eq!(tiers(0, |it| it.to_string(), &[]), None);
+        let ring: Vec<(usize, usize)> = (0..10).map(|node| (node, (node + 1) % 10)).collect();
+        assert_eq!(tiers(10, |node| format!("n{node}"), &ring), None);
+        let star: Vec<(usize, usize)> = (1..10).map(|node| (0, node)).collect();
+        assert_eq!(tiers(10, |node| format!("n{node}"), &star), None);
+        assert_eq!(tiers(0, |node| node.to_string(), &[]), None);
     }
 
     #[test]
     fn rows_are_apart_and_no_two_points_are_at_one_place() {
-        let tree: Vec<(usize, usize)> = (1..200).map(|it| ((it - 1) / 6, it)).collect();
-        let names: Vec<String> = (0..200).map(|it| format!("n{it}")).collect();
+        let tree: Vec<(usize, usize)> = (1..200).map(|node| ((node - 1) / 6, node)).collect();
+        let names: Vec<String> = (0..200).map(|node| format!("n{node}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let next = neighbours(200, &tree);
         let tiers = tiers_of(&names, &next).unwrap();

@@ -122,7 +122,7 @@ mod tests {
     fn words(machine: &Machine) -> String {
         let all = machine.confined.launching();
         let all = all.chain(machine.confined.qemu_args());
-        let all: Vec<String> = all.map(|it| it.into_string().unwrap()).collect();
+        let all: Vec<String> = all.map(|word| word.into_string().unwrap()).collect();
         all.join(" ")
     }
 

@@ -210,6 +210,6 @@ mod tests {
             });
         }
         let status = call.wait(Duration::ZERO, |heard| heard.ended.take());
-        assert_eq!(status.map(|it| it.0), Some(1));
+        assert_eq!(status.map(|status| status.0), Some(1));
     }
 }

@@ -175,7 +175,8 @@ mod tests {
         let graph = read_graph(GRAPH).unwrap();
         let links = |wanted: &[&str]| {
             let found = request(wanted).links_of(&graph);
-            let names = |links: Vec<(LinkName, String)>| links.into_iter().map(|it| it.1).collect();
+            let names =
+                |links: Vec<(LinkName, String)>| links.into_iter().map(|link| link.1).collect();
             found.map(names).map_err(|error| error.to_string())
         };
         let all: Vec<String> = graph.links().map(ToString::to_string).collect();

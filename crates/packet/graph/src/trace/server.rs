@@ -155,7 +155,7 @@ impl TraceServer {
             for request in self.wanted.try_iter() {
                 request.answer(workers);
             }
-            if left.is_zero() || ready.iter().any(|it| it.token == EVENT) {
+            if left.is_zero() || ready.iter().any(|candidate| candidate.token == EVENT) {
                 return Ok(());
             }
         }

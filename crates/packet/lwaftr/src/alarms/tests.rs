@@ -33,7 +33,7 @@ impl Watched {
             let found = self.alarms.observe(now, self.now_ms / 1000, value);
             let found = found
                 .into_iter()
-                .map(|it| (it.alarm_type_id, it.is_cleared));
+                .map(|alarm| (alarm.alarm_type_id, alarm.is_cleared));
             changed.extend(found);
         }
         changed

@@ -179,7 +179,7 @@ fn ask(request: Request, shared: &Shared, sender: &Sender<Asked>) -> Option<Answ
 fn id_of(line: &[u8]) -> Value {
     let value: Option<Value> = serde_json::from_slice(line).ok();
     value
-        .and_then(|mut it| it.get_mut("id").map(Value::take))
+        .and_then(|mut value| value.get_mut("id").map(Value::take))
         .unwrap_or_default()
 }
 

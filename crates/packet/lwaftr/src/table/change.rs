@@ -164,7 +164,7 @@ impl Table {
         let sets = 1_u32
             << self
                 .range(ipv4.to_bits())
-                .map_or(0, |it| it.ports.psid_bits);
+                .map_or(0, |softwire| softwire.ports.psid_bits);
         let exists = |psid| self.slot_of(key_of(ipv4, psid as u16)).is_some();
         if !(0..sets).any(exists) {
             self.give_up_address(ipv4.to_bits());

@@ -281,7 +281,11 @@ fn every_rule_is_kept_as_tshark_and_the_counters_say() {
     // Counters exclude the tag, so they do not depend on how the AFTR is connected.
     let mut counted: BTreeMap<usize, Counters> = BTreeMap::new();
     for variant in VARIANTS {
-        let is_run = |trial: &&Trial| trial.is_stick.is_none_or(|it| it == variant.is_stick);
+        let is_run = |trial: &&Trial| {
+            trial
+                .is_stick
+                .is_none_or(|is_stick| is_stick == variant.is_stick)
+        };
         let ran: Vec<(&Trial, Ran)> = trials
             .iter()
             .filter(is_run)
@@ -307,7 +311,9 @@ fn every_rule_is_kept_as_tshark_and_the_counters_say() {
             }
             differ.extend(trial.judge_counters(&variant, &ran.counters));
             if trial.is_stick.is_none() && trial.stray.is_empty() {
-                let place = trials.iter().position(|it| std::ptr::eq(it, *trial));
+                let place = trials
+                    .iter()
+                    .position(|candidate| std::ptr::eq(candidate, *trial));
                 let first = counted.entry(place.unwrap_or(number));
                 let first = first.or_insert_with(|| ran.counters.clone());
                 assert_eq!(*first, ran.counters, "{}", trial.place(&variant));

@@ -23,8 +23,11 @@ pub(crate) fn qemu_args(addresses: &[String]) -> [String; 2] {
 pub(crate) fn table(link: &VmLink) -> String {
     let settings = link.of_vm();
     let list = |all: Vec<String>| format!("[{}]", all.join(", "));
-    let address = settings.address.iter().map(|it| format!("\"{it}\""));
-    let route = settings.route.iter().map(|it| format!("\"{it}\""));
+    let address = settings
+        .address
+        .iter()
+        .map(|address| format!("\"{address}\""));
+    let route = settings.route.iter().map(|route| format!("\"{route}\""));
     format!(
         "[[ip]]\ndif = \"{}\"\naddress = {}\nroute = {}\n",
         settings.dif,

@@ -67,7 +67,7 @@ impl Peer for Other {
     }
 
     fn to_member(&self, own: Option<Address>, message: &[u8]) -> Vec<u8> {
-        let own = own.map_or(ADDRESS_OF_NEW, |it| it.0);
+        let own = own.map_or(ADDRESS_OF_NEW, |own| own.0);
         management(own, &a_data(OTHER, own, message.to_vec()))
     }
 }

@@ -401,7 +401,11 @@ impl<C: Codec> FlowAllocator<C> {
 
     /// Sends the repetitions that are due.
     pub(super) fn send_repeats(&mut self, now: Instant) {
-        while let Some(entry) = self.repeats.first_entry().filter(|it| it.key().0 <= now) {
+        while let Some(entry) = self
+            .repeats
+            .first_entry()
+            .filter(|first_entry| first_entry.key().0 <= now)
+        {
             self.outbox.push_back(entry.remove());
         }
     }

@@ -230,7 +230,11 @@ impl RibView {
         of_transfer.retain(|object| object.path != "/data-transfer");
         for object in of_transfer {
             // The counters of layer management and data transfer form one object.
-            match self.objects.iter_mut().find(|it| it.path == object.path) {
+            match self
+                .objects
+                .iter_mut()
+                .find(|candidate| candidate.path == object.path)
+            {
                 Some(same) => same.fields.extend(object.fields),
                 None => self.objects.push(object),
             }

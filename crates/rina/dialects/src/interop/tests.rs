@@ -68,7 +68,7 @@ fn versions_age_and_are_replaced_by_later_ones() {
         links.insert(at(0), ab.clone(), up(5, 10 * S)),
         MergeOutcome::New
     );
-    assert_eq!(links.get(at(7), &ab).map(|it| it.age), Some(17 * S));
+    assert_eq!(links.get(at(7), &ab).map(|link| link.age), Some(17 * S));
     assert_eq!(
         links.insert(at(7), ab.clone(), up(5, Duration::ZERO)),
         MergeOutcome::Same
@@ -150,7 +150,7 @@ fn own_entries_are_the_authors() {
     assert!(links.report(at(1), "b", Some(2)));
     let ab = key("a", "b");
     assert_eq!(
-        links.get(at(1), &ab).map(|it| (it.seq, it.cost)),
+        links.get(at(1), &ab).map(|link| (link.seq, link.cost)),
         Some((2, 2))
     );
     // A version from an earlier incarnation, or a false one: the author makes a later version.
@@ -159,7 +159,7 @@ fn own_entries_are_the_authors() {
         MergeOutcome::Corrected
     );
     assert_eq!(
-        links.get(at(1), &ab).map(|it| (it.seq, it.cost)),
+        links.get(at(1), &ab).map(|link| (link.seq, link.cost)),
         Some((10, 2))
     );
     assert_eq!(
@@ -178,13 +178,13 @@ fn own_entries_are_the_authors() {
     assert!(links.refresh(at(200)).is_empty());
     assert_eq!(links.refresh(at(271)), core::slice::from_ref(&ab));
     assert_eq!(
-        links.get(at(271), &ab).map(|it| (it.seq, it.age)),
+        links.get(at(271), &ab).map(|link| (link.seq, link.age)),
         Some((11, Duration::ZERO))
     );
     // A link that comes back has a later version than its end.
     assert!(links.report(at(272), "b", None));
     assert!(links.report(at(273), "b", Some(1)));
-    assert_eq!(links.get(at(273), &ab).map(|it| it.seq), Some(13));
+    assert_eq!(links.get(at(273), &ab).map(|link| link.seq), Some(13));
 }
 
 #[test]

@@ -363,7 +363,9 @@ impl Policies {
 }
 
 fn find(theirs: &str) -> Result<&'static Component, PolicyError> {
-    let found = COMPONENTS.iter().find(|it| it.theirs == theirs);
+    let found = COMPONENTS
+        .iter()
+        .find(|candidate| candidate.theirs == theirs);
     found.ok_or_else(|| PolicyError::Component(theirs.to_string()))
 }
 

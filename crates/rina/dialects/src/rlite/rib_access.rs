@@ -131,7 +131,8 @@ impl Rlite {
         if let Some((address, config)) = member {
             let mine = self.policies.here();
             let others = config.policies.iter();
-            for (component, spec) in others.filter(|(name, _)| mine.iter().all(|it| it.0 != *name))
+            for (component, spec) in
+                others.filter(|(name, _)| mine.iter().all(|candidate| candidate.0 != *name))
             {
                 let params = spec.params.iter();
                 let params: Vec<(&str, String)> = params

@@ -53,7 +53,9 @@ impl Peer {
     /// Opcodes and results of the messages that the peer has received since the last call.
     fn heard(&self, net: &mut Net) -> Vec<(Opcode, i32)> {
         let messages = self.messages(net).into_iter();
-        messages.map(|it| (it.opcode, it.result)).collect()
+        messages
+            .map(|message| (message.opcode, message.result))
+            .collect()
     }
 
     /// The messages that the peer has received since the last call.

@@ -235,7 +235,7 @@ fn an_objection_makes_the_enroller_draw_again() {
     // a proposes an address to b and waits; b objects that the address is in use.
     let to_b = net.take_sent(0, 1);
     let mut wanted = to_b.iter().filter_map(|pdu| cdap(pdu));
-    let wanted = wanted.rfind(|it| it.class == "aareq");
+    let wanted = wanted.rfind(|candidate| candidate.class == "aareq");
     let wanted = wanted.expect("the address is asked about");
     let mut objection = wanted.clone();
     objection.opcode = Opcode::Delete;

@@ -21,7 +21,10 @@ fn a_decision_after_the_request_was_abandoned_opens_nothing() {
     net.run(SECOND);
     let key = net.allocate("b", "client", "app", FlowSpec::reliable());
     net.run(100 * SECOND);
-    assert!(net.allocated("b", key).is_some_and(|it| it.is_err()));
+    assert!(
+        net.allocated("b", key)
+            .is_some_and(|allocated| allocated.is_err())
+    );
     let flow = accept_last(&mut net, "a");
     net.run(5 * SECOND);
     assert!(net.closed("a", flow).is_some(), "a believes in a flow");

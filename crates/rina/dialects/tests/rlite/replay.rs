@@ -301,7 +301,7 @@ fn flows_that_rlite_asks_for_are_answered_as_rlite_answers() {
         assert!(spec.msg_boundaries);
         replay
             .sent
-            .retain(|pdu| cdap_of(pdu).is_some_and(|it| it.class == "a_data"));
+            .retain(|pdu| cdap_of(pdu).is_some_and(|cdap_of| cdap_of.class == "a_data"));
         let answer = Ok(());
         replay.order(Command::Respond { flow, answer });
         let sent = replay.sent.pop_back().expect("an answer");

@@ -52,7 +52,7 @@ fn member_that_was_lost_returns_without_enrolling() {
     let (peer, heard) = return_of(&mut net, "m", address);
     let starts: Vec<_> = heard
         .iter()
-        .filter(|it| it.opcode == Opcode::StartR)
+        .filter(|candidate| candidate.opcode == Opcode::StartR)
         .collect();
     assert_eq!(starts.len(), 1, "{heard:?}");
     assert_eq!(
@@ -61,7 +61,7 @@ fn member_that_was_lost_returns_without_enrolling() {
     );
     assert!(is_up(&net, "m", "r"));
     // The returned member gets everything, and its entries are accepted, also by others.
-    let classes: Vec<&str> = heard.iter().map(|it| it.class.as_str()).collect();
+    let classes: Vec<&str> = heard.iter().map(|message| message.class.as_str()).collect();
     for class in ["neigh_entries", "lfdb_entries", "dft_entries", "aa_entries"] {
         assert!(classes.contains(&class), "{class}: {classes:?}");
     }
@@ -83,7 +83,10 @@ fn first_member_that_begins_anew_takes_old_members_in() {
     let mut net = Net::new(62);
     net.bootstrap("c");
     let (_, heard) = return_of(&mut net, "c", 3);
-    let answers: Vec<(Opcode, i32)> = heard.iter().map(|it| (it.opcode, it.result)).collect();
+    let answers: Vec<(Opcode, i32)> = heard
+        .iter()
+        .map(|message| (message.opcode, message.result))
+        .collect();
     assert!(answers.contains(&(Opcode::StartR, 0)), "{answers:?}");
     assert!(is_up(&net, "c", "r"));
     assert_eq!(address_at(&mut net, "c", "r"), "Uint(3)");

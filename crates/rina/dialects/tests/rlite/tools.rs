@@ -39,7 +39,7 @@ fn objects_have_the_native_paths() {
         "/counters".to_string(),
     ] {
         assert_eq!(
-            all.iter().filter(|it| **it == path).count(),
+            all.iter().filter(|candidate| **candidate == path).count(),
             1,
             "{path}: {all:?}"
         );

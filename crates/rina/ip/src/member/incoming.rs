@@ -134,7 +134,7 @@ impl Member {
     pub(super) fn answer_early(&mut self, now: Instant) {
         for early in std::mem::take(&mut self.early) {
             let remote = IpPrefix::of_name(&early.request.remote);
-            let is_known = remote.is_some_and(|it| self.router.may_accept(it).is_some());
+            let is_known = remote.is_some_and(|remote| self.router.may_accept(remote).is_some());
             if is_known {
                 self.take_request(early.registration, early.request, now);
             } else if early.until <= now {
@@ -283,7 +283,7 @@ impl Member {
         let slots: Vec<&[u8]> = self.slots.all().collect();
         let packets = arrived
             .iter()
-            .map(|it| (&it.header, &slots[it.slot][it.from..it.to]));
+            .map(|packet| (&packet.header, &slots[packet.slot][packet.from..packet.to]));
         let results: Vec<TapResult> = self.interface.tap.write(packets).collect();
         for (result, packet) in results.into_iter().zip(arrived) {
             self.count_written(incoming, result, packet.to - packet.from)?;

@@ -370,7 +370,7 @@ mod tests {
         let mut catalogue = catalogue();
         let [descriptor, _] = ["one", "two"].map(|name| {
             let mut policies = catalogue.policies("rmt-queue");
-            policies.find(|it| it.name == name).unwrap().clone()
+            policies.find(|policy| policy.name == name).unwrap().clone()
         });
         let made_elsewhere = Descriptor {
             component: "routing",

@@ -39,7 +39,10 @@ impl Store {
         let since = match held.value {
             None => held.deleted,
             Some(_) if key.origin == self.own || self.is_reachable(&key.origin, now) => now,
-            Some(_) => self.origins.get(&key.origin).map_or(now, |it| it.heard),
+            Some(_) => self
+                .origins
+                .get(&key.origin)
+                .map_or(now, |origin| origin.heard),
         };
         Entry {
             key: key.clone(),

@@ -57,7 +57,7 @@ impl Management {
         if let Some(responder) = flow
             .responder
             .as_ref()
-            .filter(|it| it.nonce == greeting.nonce)
+            .filter(|responder| responder.nonce == greeting.nonce)
         {
             // M_CONNECT is repeated: the answer was lost or is still on its way.
             let last = responder.last.clone();

@@ -20,7 +20,10 @@ fn departures(net: &Net, at: &str) -> Vec<String> {
 /// Address and incarnation of each member, as one member knows them.
 fn known(net: &mut Net, at: &str) -> Vec<(String, Vec<(String, Scalar)>)> {
     let objects = net.read_rib(at, "/members", 1);
-    objects.into_iter().map(|it| (it.path, it.fields)).collect()
+    objects
+        .into_iter()
+        .map(|object| (object.path, object.fields))
+        .collect()
 }
 
 /// Checks that exactly one IPCP of `pair` is a member, and that it and `others` know the same

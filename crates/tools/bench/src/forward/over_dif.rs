@@ -99,7 +99,7 @@ impl TwoHosts {
                 let asking = scope.spawn(move || ask(node, link));
                 let request = registration.next_request_timeout(ANSWER);
                 let request = request.attempt("waiting for a flow")?;
-                let accepted = request.map(|it| registration.accept_request_socket(&it));
+                let accepted = request.map(|request| registration.accept_request_socket(&request));
                 let asked = asking.join().expect("what asks does not panic")?;
                 let unasked = || Error::NoAnswer("no flow came to the other host".to_owned());
                 Ok([

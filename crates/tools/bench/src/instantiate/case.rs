@@ -141,8 +141,10 @@ impl FromStr for Case {
         };
         let number = |word: &str| word.parse::<usize>().map_err(|_| wrong());
         let case = Case {
-            discovery: *word_of(text, discovery, &DISCOVERIES, |it| discovery_name(*it))?,
-            boot: *word_of(text, boot, &BOOTS, |it| boot_name(*it))?,
+            discovery: *word_of(text, discovery, &DISCOVERIES, |choice| {
+                discovery_name(*choice)
+            })?,
+            boot: *word_of(text, boot, &BOOTS, |boot| boot_name(*boot))?,
             nodes: number(nodes)?,
             providers: number(providers)?,
         };
@@ -178,7 +180,7 @@ fn word_of<'a, T>(
     all: &'a [T],
     name: impl Fn(&T) -> &'static str,
 ) -> std::result::Result<&'a T, CaseError> {
-    let found = all.iter().find(|it| name(it) == word);
+    let found = all.iter().find(|candidate| name(candidate) == word);
     found.ok_or_else(|| CaseError::Word {
         case: case.to_owned(),
         word: word.to_owned(),
@@ -225,7 +227,8 @@ mod tests {
             for name in document.node.keys() {
                 let node = document.resolved(name).unwrap();
                 assert!(node.boot == boot && node.memory == u64::from(MEMORY_MIB));
-                let place = (0..providers).find(|it| node.location == [location(*it)]);
+                let place =
+                    (0..providers).find(|candidate| node.location == [location(*candidate)]);
                 counts[place.unwrap()] += 1;
             }
             assert!(counts.iter().all(|count| *count > 0), "{counts:?}");

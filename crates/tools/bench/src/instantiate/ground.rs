@@ -64,8 +64,11 @@ impl Measured {
     /// Duration of a phase on the host where it took longest, in seconds.
     pub(super) fn phase_s(&self, phase: Phase) -> f64 {
         let of_host = |report: &VnetReport| {
-            let phases = report.phases.iter().filter(|it| it.phase == phase);
-            phases.map(|it| it.took_ms / 1000.0).sum()
+            let phases = report
+                .phases
+                .iter()
+                .filter(|candidate| candidate.phase == phase);
+            phases.map(|phase| phase.took_ms / 1000.0).sum()
         };
         self.reports.iter().map(of_host).fold(0.0, f64::max)
     }
@@ -198,7 +201,10 @@ impl<'a> Ground<'a> {
                 return Err(Error::Interrupted);
             }
             if standing.is_refused || Instant::now() > deadline {
-                let why = standing.reason.map(|it| it.message).unwrap_or_default();
+                let why = standing
+                    .reason
+                    .map(|reason| reason.message)
+                    .unwrap_or_default();
                 return Err(Error::NoAnswer(format!("{name} is not ready: {why}")));
             }
         }

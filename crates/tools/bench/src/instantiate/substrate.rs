@@ -58,8 +58,11 @@ impl Substrate {
             let inventory = inventory.to_string_lossy();
             others.push(roles.start(Role::Pip, &name, &["--inventory", &inventory])?);
         }
-        let parties = (0..providers).map(|it| format!("{0}={1}", pip(it), listens(&pip(it))));
-        let words: Vec<String> = parties.flat_map(|it| ["--pip".to_owned(), it]).collect();
+        let parties =
+            (0..providers).map(|number| format!("{0}={1}", pip(number), listens(&pip(number))));
+        let words: Vec<String> = parties
+            .flat_map(|party| ["--pip".to_owned(), party])
+            .collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let vnp = roles.start(Role::Vnp, VNP, &words)?;
         let party = format!("{VNP}={}", listens(VNP));
@@ -205,7 +208,9 @@ fn borders(providers: usize) -> Vec<[usize; 2]> {
         2 => 1,
         more => more,
     };
-    (0..count).map(|it| [it, (it + 1) % providers]).collect()
+    (0..count)
+        .map(|number| [number, (number + 1) % providers])
+        .collect()
 }
 
 fn pip(provider: usize) -> String {
@@ -246,7 +251,7 @@ mod tests {
         assert!(borders(1).is_empty());
         assert_eq!(borders(2), [[0, 1]]);
         assert_eq!(borders(4), [[0, 1], [1, 2], [2, 3], [3, 0]]);
-        let all = (0..8).map(|it| listens(&pip(it)));
+        let all = (0..8).map(|number| listens(&pip(number)));
         let all: BTreeSet<String> = all.chain([listens(VNP), listens(VNO)]).collect();
         assert_eq!(all.len(), 10);
         let text = inventory_of(1, 3, Discovery::Abstract);

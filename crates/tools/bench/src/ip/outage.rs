@@ -47,7 +47,8 @@ pub(super) fn measure(
     let bulk = Connection::open(client, server, address)?;
     let keys = Connection::open(client, server, address)?;
     std::thread::scope(|scope| {
-        let readers = [&bulk, &keys].map(|it| scope.spawn(move || receive(&it.received_at)));
+        let readers =
+            [&bulk, &keys].map(|stream| scope.spawn(move || receive(&stream.received_at)));
         let senders = [
             scope.spawn(|| send(&bulk.sent_from, size, Duration::ZERO, end)),
             scope.spawn(|| send(&keys.sent_from, KEY_BYTES, KEY_EVERY, end)),

@@ -132,7 +132,7 @@ pub(super) fn wait_for_members(run: &RunDir, count: usize) -> Result<()> {
     let deadline = Instant::now() + START;
     loop {
         let all = carina_ip::read_all(run).attempt("reading the state of the members")?;
-        if all.len() == count && all.iter().all(|it| it.members.len() == 1) {
+        if all.len() == count && all.iter().all(|candidate| candidate.members.len() == 1) {
             return Ok(());
         }
         if Instant::now() > deadline {

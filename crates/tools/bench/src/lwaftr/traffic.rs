@@ -112,7 +112,10 @@ impl Traffic {
             let flows = flows.iter().enumerate();
             Replay::of(flows.map(|(at, flow)| make(flow, size_of(at))).collect())
         };
-        let queues = config.instances.first().and_then(|it| it.queues.first());
+        let queues = config
+            .instances
+            .first()
+            .and_then(|instance| instance.queues.first());
         let queue = queues.ok_or_else(|| wrong("no queue"))?.clone();
         Ok(Traffic {
             external: frames(from_internet),

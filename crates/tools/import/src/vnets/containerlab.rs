@@ -34,7 +34,7 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
             _ => draft.note(value.line, format!("topology.{key}"), reason(key)),
         }
     }
-    let of = |key: &str| topology.and_then(|it| it.get(key));
+    let of = |key: &str| topology.and_then(|topology| topology.get(key));
     for (name, node) in of("nodes").map(Yaml::entries).unwrap_or_default() {
         read_node(&mut draft, name, node);
     }

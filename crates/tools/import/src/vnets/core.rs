@@ -45,8 +45,11 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
             other => draft.note(part.line, format!("<{}>", beginning(other)), OTHER),
         }
     }
-    let links = root.children.iter().filter(|it| it.local_name() == "links");
-    for link in links.flat_map(|it| &it.children) {
+    let links = root
+        .children
+        .iter()
+        .filter(|child| child.local_name() == "links");
+    for link in links.flat_map(|link| &link.children) {
         read_link(&mut draft, link, &names);
     }
     draft.finish()
@@ -102,13 +105,13 @@ fn read_link(draft: &mut Draft, link: &Element, names: &BTreeMap<String, String>
     };
     let child = |keys: [&str; 2]| {
         let mut children = link.children.iter();
-        children.find(|it| keys.contains(&it.local_name()))
+        children.find(|child| keys.contains(&child.local_name()))
     };
     let faces = [
         child(["iface1", "interface_one"]),
         child(["iface2", "interface_two"]),
     ];
-    let name = |side: usize| faces[side].and_then(|it| it.text("name"));
+    let name = |side: usize| faces[side].and_then(|face| face.text("name"));
     let addresses = faces.map(|face| face.and_then(address_of));
     let mut of = DraftLink {
         addresses: match addresses {
@@ -148,13 +151,13 @@ fn address6_of(face: &Element) -> Option<InterfaceAddress6> {
 fn read_options(draft: &mut Draft, options: &Element, of: &mut DraftLink) {
     let number = |key: &str| {
         let number: f64 = options.text(key)?.trim().parse().ok()?;
-        Some(number).filter(|it| it.is_finite() && *it > 0.0)
+        Some(number).filter(|candidate| candidate.is_finite() && *candidate > 0.0)
     };
     of.rate = number("bandwidth").and_then(|bps| Rate::from_bps(bps as u64));
     let us = |key: &str| number(key).and_then(|us| milliseconds(us / 1000.0));
     let percent = |keys: [&str; 2]| {
         let percent = keys.iter().find_map(|key| number(key));
-        percent.and_then(|it| share(it / 100.0))
+        percent.and_then(|percent| share(percent / 100.0))
     };
     let side = Impairment {
         delay: us("delay"),
@@ -163,7 +166,7 @@ fn read_options(draft: &mut Draft, options: &Element, of: &mut DraftLink) {
         duplicate: percent(["dup", "duplicate"]),
         ..Impairment::default()
     };
-    let side = Some(side).filter(|it| *it != Impairment::default());
+    let side = Some(side).filter(|candidate| *candidate != Impairment::default());
     let is_one_way = matches!(options.text("unidirectional"), Some("1" | "true" | "True"));
     of.impairment = LinkImpairment {
         there: side,

@@ -169,11 +169,20 @@ impl Draft {
             .collect();
         order.sort_unstable();
         let is_fit = |original: &String| is_name(original);
-        let mut used: BTreeSet<String> =
-            self.nodes.keys().filter(|it| is_fit(it)).cloned().collect();
-        let mut names: BTreeMap<String, String> =
-            used.iter().map(|it| (it.clone(), it.clone())).collect();
-        for (_, line, original) in order.into_iter().filter(|(_, _, it)| !is_fit(it)) {
+        let mut used: BTreeSet<String> = self
+            .nodes
+            .keys()
+            .filter(|key| is_fit(key))
+            .cloned()
+            .collect();
+        let mut names: BTreeMap<String, String> = used
+            .iter()
+            .map(|name| (name.clone(), name.clone()))
+            .collect();
+        for (_, line, original) in order
+            .into_iter()
+            .filter(|(_, _, original)| !is_fit(original))
+        {
             let name = free_name(&original, &used);
             if name != original.trim_end() {
                 let why = format!("it is {name}: names have letters, digits and `-`, and differ");
@@ -341,7 +350,7 @@ impl Draft {
         let nodes = &self.nodes;
         let is_bridge = |end: &End| {
             let node = nodes.get(&end.node);
-            node.is_some_and(|it| it.node.kind == Some(Kind::Bridge))
+            node.is_some_and(|node| node.node.kind == Some(Kind::Bridge))
         };
         for link in &mut self.links {
             let has_bridge = link.ends.iter().any(is_bridge);

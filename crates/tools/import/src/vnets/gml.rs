@@ -41,9 +41,9 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
         draft.place(&name, datum, node.line);
         names.insert(id, name);
     }
-    for it in graph.lists("edge") {
-        let ends = ["source", "target"].map(|key| names.get(it.text(key)?));
-        edge(&mut draft, ends, |name| it.text(name), it.line);
+    for list in graph.lists("edge") {
+        let ends = ["source", "target"].map(|key| names.get(list.text(key)?));
+        edge(&mut draft, ends, |name| list.text(name), list.line);
     }
     draft.finish()
 }

@@ -19,11 +19,14 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
     let keys: Keys<'_> = root
         .children
         .iter()
-        .filter(|it| it.local_name() == "key")
-        .filter_map(|it| Some((it.text("id")?, it.text("attr.name")?)))
+        .filter(|child| child.local_name() == "key")
+        .filter_map(|child| Some((child.text("id")?, child.text("attr.name")?)))
         .collect();
     let mut draft = Draft::new(source, Kind::Namespace);
-    let mut graphs = root.children.iter().filter(|it| it.local_name() == "graph");
+    let mut graphs = root
+        .children
+        .iter()
+        .filter(|child| child.local_name() == "graph");
     let Some(graph) = graphs.next() else {
         return Err(wrong(source, root.line, "there is no <graph>"));
     };
@@ -34,7 +37,11 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
         draft.name(name);
     }
     let names = read_nodes(&mut draft, graph, &keys);
-    for it in graph.children.iter().filter(|it| it.local_name() == "edge") {
+    for it in graph
+        .children
+        .iter()
+        .filter(|child| child.local_name() == "edge")
+    {
         let ends = ["source", "target"].map(|key| names.get(it.text(key)?));
         edge(&mut draft, ends, |name| data(it, &keys, name), it.line);
     }
@@ -60,7 +67,11 @@ fn read_nodes<'a>(
     keys: &Keys<'_>,
 ) -> BTreeMap<&'a str, String> {
     let mut names = BTreeMap::new();
-    for node in graph.children.iter().filter(|it| it.local_name() == "node") {
+    for node in graph
+        .children
+        .iter()
+        .filter(|child| child.local_name() == "node")
+    {
         let Some(id) = node.text("id") else {
             draft.note(node.line, "a <node> without id", "a node has a name");
             continue;
@@ -68,7 +79,11 @@ fn read_nodes<'a>(
         let label = data(node, keys, "label").unwrap_or(id);
         let name = draft.labelled(label, id, node.line);
         draft.place(&name, |key| data(node, keys, key), node.line);
-        if node.children.iter().any(|it| it.local_name() == "graph") {
+        if node
+            .children
+            .iter()
+            .any(|child| child.local_name() == "graph")
+        {
             draft.note(
                 node.line,
                 "a graph within a node",
@@ -160,13 +175,13 @@ fn part(text: &str) -> Option<Share> {
 /// The text of the datum with this name.
 fn data<'a>(element: &'a Element, keys: &Keys<'_>, name: &str) -> Option<&'a str> {
     let mut all = element.children.iter();
-    let found = all.find(|it| {
-        let key = it.text("key").and_then(|key| keys.get(key));
-        it.local_name() == "data" && key == Some(&name)
+    let found = all.find(|candidate| {
+        let key = candidate.text("key").and_then(|key| keys.get(key));
+        candidate.local_name() == "data" && key == Some(&name)
     });
     found
-        .map(|it| it.content.trim())
-        .filter(|it| !it.is_empty())
+        .map(|found| found.content.trim())
+        .filter(|candidate| !candidate.is_empty())
 }
 
 /// Parses a rate in bits per second, as the Topology Zoo writes `LinkSpeedRaw`.

@@ -49,7 +49,7 @@ pub(super) fn read(source: Source<'_>, checks: &dyn NodeChecks) -> Result<Import
             .iter()
             .map(|end| end.fault.as_ref().map(impairment));
         let impaired: Vec<Option<Impairment>> = impaired.collect();
-        if impaired.len() > 2 && impaired.iter().any(|it| *it != impaired[0]) {
+        if impaired.len() > 2 && impaired.iter().any(|candidate| *candidate != impaired[0]) {
             let what = format!("the impairment of {} at its other ends", link.name);
             draft.note(0, what, "all ends get that of the first");
         }

@@ -45,7 +45,7 @@ fn read_link(draft: &mut Draft, link: &Yaml, number: usize) {
     let mut of = DraftLink::default();
     let mut ends: Vec<String> = Vec::new();
     if let Some(text) = link.text() {
-        ends.extend(text.split('-').map(|it| it.trim().to_owned()));
+        ends.extend(text.split('-').map(|piece| piece.trim().to_owned()));
     }
     ends.extend(link.items().iter().filter_map(node_of));
     for (key, value) in link.entries() {
@@ -53,16 +53,16 @@ fn read_link(draft: &mut Draft, link: &Yaml, number: usize) {
             "interfaces" => ends.extend(value.items().iter().filter_map(node_of)),
             "bandwidth" => {
                 // In kbit/s.
-                let kbps = value.text().and_then(|it| it.parse::<u64>().ok());
-                of.rate = kbps.and_then(|it| Rate::from_bps(it.saturating_mul(1000)));
+                let kbps = value.text().and_then(|text| text.parse::<u64>().ok());
+                of.rate = kbps.and_then(|kbp| Rate::from_bps(kbp.saturating_mul(1000)));
             }
-            "mtu" => of.mtu = value.text().and_then(|it| it.parse().ok()),
+            "mtu" => of.mtu = value.text().and_then(|text| text.parse().ok()),
             "tc" => of.impairment = impairment(draft, value),
             _ if draft.has(key) => ends.push(key.clone()),
             _ => draft.note(value.line, format!("{} of a link", beginning(key)), SYSTEMS),
         }
     }
-    let (known, strangers): (Vec<String>, _) = ends.into_iter().partition(|it| draft.has(it));
+    let (known, strangers): (Vec<String>, _) = ends.into_iter().partition(|end| draft.has(end));
     for stranger in strangers {
         let what = format!("a link to {:?}", beginning(&stranger));
         draft.note(link.line, what, "it is no node");
@@ -131,7 +131,7 @@ fn impairment(draft: &mut Draft, tc: &Yaml) -> LinkImpairment {
             draft.note(value.line, what, "a link has no such impairment");
         }
     }
-    let side = Some(side).filter(|it| *it != Impairment::default());
+    let side = Some(side).filter(|candidate| *candidate != Impairment::default());
     LinkImpairment {
         there: side,
         back: side,

@@ -26,7 +26,10 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
             other => draft.note(child.line, format!("<{}>", beginning(other)), OTHER),
         }
     }
-    let links = root.children.iter().filter(|it| it.local_name() == "link");
+    let links = root
+        .children
+        .iter()
+        .filter(|child| child.local_name() == "link");
     for link in links {
         read_link(&mut draft, link, &interfaces);
     }
@@ -54,7 +57,11 @@ fn read_node(draft: &mut Draft, node: &Element, interfaces: &mut Interfaces) {
         match child.local_name() {
             "interface" => {
                 let mut address = None;
-                for ip in child.children.iter().filter(|it| it.local_name() == "ip") {
+                for ip in child
+                    .children
+                    .iter()
+                    .filter(|child| child.local_name() == "ip")
+                {
                     let read = address_of(ip).filter(|_| address.is_none());
                     if read.is_none() {
                         let what = format!("an address of {}", beginning(name));
@@ -66,7 +73,7 @@ fn read_node(draft: &mut Draft, node: &Element, interfaces: &mut Interfaces) {
                     interfaces.insert(id.to_owned(), (name.to_owned(), address));
                 }
             }
-            "location" => match child.text("country").filter(|it| !it.trim().is_empty()) {
+            "location" => match child.text("country").filter(|text| !text.trim().is_empty()) {
                 Some(country) => draft.node(name, line).location = vec![country.to_owned()],
                 // An element of the same name in an extension, such as jFed's position on its
                 // canvas.
@@ -119,7 +126,7 @@ fn read_sliver(draft: &mut Draft, sliver: &Element, name: &str) {
             };
             let number: Option<u64> = text.trim().parse().ok();
             let node = draft.node(name, sliver.line);
-            let cpus = number.and_then(|it| u32::try_from(it).ok());
+            let cpus = number.and_then(|number| u32::try_from(number).ok());
             match (key, number, cpus) {
                 ("cores", _, Some(cpus)) if (1..=limits::CPUS_MAX).contains(&cpus) => {
                     node.cpus = Some(cpus);
@@ -141,8 +148,10 @@ fn read_link(draft: &mut Draft, link: &Element, interfaces: &Interfaces) {
     let name = link.text("client_id").unwrap_or("link");
     let (mut ends, mut of) = (Vec::new(), DraftLink::default());
     let references = link.children.iter();
-    let mut references = references.filter(|it| it.local_name() == "interface_ref");
-    let first = references.next().and_then(|it| it.text("client_id"));
+    let mut references = references.filter(|reference| reference.local_name() == "interface_ref");
+    let first = references
+        .next()
+        .and_then(|reference| reference.text("client_id"));
     let has_two = references.count() == 1;
     for child in &link.children {
         match child.local_name() {

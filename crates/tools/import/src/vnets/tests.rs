@@ -36,7 +36,7 @@ fn links(imported: &Imported) -> Vec<String> {
 /// Where a node is in pictures; empty if the document does not place it.
 fn position(imported: &Imported, node: &str) -> String {
     let position = imported.document.node[node].position;
-    position.map_or_else(String::new, |it| it.to_string())
+    position.map_or_else(String::new, |position| position.to_string())
 }
 
 fn notes(imported: &Imported) -> Vec<String> {
@@ -50,16 +50,16 @@ fn notes(imported: &Imported) -> Vec<String> {
 fn lab_becomes_nodes_and_links() {
     let text = "system a b c\nvm v on a memory=192 cpus=2\neth ab 10Mbps a b delay=5ms\n\
                 eth abc 0Mbps a b c\ndif n a ab\ndif n b ab\n";
-    let it = imported(Format::Lab, "dir/two.lab", text);
-    assert_eq!(it.document.vnet.name, "two");
-    let node = &it.document.node["v"];
+    let found = imported(Format::Lab, "dir/two.lab", text);
+    assert_eq!(found.document.vnet.name, "two");
+    let node = &found.document.node["v"];
     assert_eq!(
         (node.kind, node.memory, node.cpus),
         (Some(Kind::Vm), Some(192), Some(2))
     );
-    assert_eq!(it.document.link[0].carrier, Carrier::Dif);
+    assert_eq!(found.document.link[0].carrier, Carrier::Dif);
     assert_eq!(
-        links(&it),
+        links(&found),
         [
             "a v 100Mbps",
             "a b 10Mbps",
@@ -68,13 +68,13 @@ fn lab_becomes_nodes_and_links() {
             "c abc 100Mbps",
         ]
     );
-    let link = &it.document.link[1];
+    let link = &found.document.link[1];
     assert_eq!(link.impairment().to_string(), "delay=5ms");
-    assert!(it.document.link[2].impairment().is_none());
-    let notes = notes(&it).join("\n");
-    let hub = &it.document.node["abc"];
+    assert!(found.document.link[2].impairment().is_none());
+    let notes = notes(&found).join("\n");
+    let hub = &found.document.node["abc"];
     assert_eq!(hub.kind, Some(Kind::Bridge));
-    assert_eq!(it.document.link[2].carrier, Carrier::Gre);
+    assert_eq!(found.document.link[2].carrier, Carrier::Gre);
     for what in ["DIF n", "4 links"] {
         assert!(notes.contains(what), "{what}: {notes}");
     }
@@ -84,18 +84,18 @@ fn lab_becomes_nodes_and_links() {
 #[test]
 fn fit_name_is_kept_whatever_comes_before_it() {
     let text = "a_b[0]=X\na-b[0]=X\na+b[0]=Y\na_b[1]=Y\n";
-    let it = imported(Format::Kathara, "lab.conf", text);
-    let names: Vec<&String> = it.document.node.keys().collect();
+    let found = imported(Format::Kathara, "lab.conf", text);
+    let names: Vec<&String> = found.document.node.keys().collect();
     assert_eq!(names, ["a-b", "a-b-2", "a-b-3"]);
     assert_eq!(
-        links(&it),
+        links(&found),
         [
             "a-b-2:eth0 a-b:eth0 100Mbps",
             "a-b-3:eth0 a-b-2:eth1 100Mbps"
         ]
     );
     assert_eq!(
-        notes(&it)[..2],
+        notes(&found)[..2],
         ["1 the name \"a_b\"", "3 the name \"a+b\""]
     );
 }

@@ -299,7 +299,7 @@ mod tests {
             Value::Map(entries) => {
                 let all = entries
                     .iter()
-                    .map(|(key, it)| format!("{key}: {}", words(it)));
+                    .map(|(key, value)| format!("{key}: {}", words(value)));
                 format!("{{{}}}", all.collect::<Vec<_>>().join(", "))
             }
             Value::List(items) => {

@@ -64,7 +64,7 @@ fn links(document: &Document, parts: &Parts<'_>, hosts: &[PlayedHost]) -> Option
     for (host, part) in parts {
         // A network card of a host is not a link of the document.
         let links = part.links.iter();
-        for link in links.filter(|it| !matches!(it.far, Far::Nic(_))) {
+        for link in links.filter(|link| !matches!(link.far, Far::Nic(_))) {
             let kind = format!("{:?} {:?}", link.rate, link.carrier);
             let (ends, _) = found.entry(link.number).or_insert((Vec::new(), kind));
             ends.push(&link.near.node);

@@ -81,7 +81,7 @@ impl PlayedHost {
         PlayedHost {
             name: owns.name.clone(),
             owns: owns.clone(),
-            rate_bps: rates.chain(borders.map(|it| it.rate_bps)).sum(),
+            rate_bps: rates.chain(borders.map(|border| border.rate_bps)).sum(),
             parts: BTreeMap::new(),
             ended: BTreeMap::new(),
             removed: BTreeMap::new(),
@@ -176,7 +176,7 @@ impl PlayedHost {
     pub(super) fn changes_after(&self, now: Instant) -> Instant {
         let up = self.parts.values().map(|(_, up_at)| *up_at);
         let again = self.ended.values().copied();
-        let made = self.verdicts.values().filter_map(|it| match it {
+        let made = self.verdicts.values().filter_map(|verdict| match verdict {
             Verdict::Fails(until) => Some(*until),
             Verdict::Makes | Verdict::Refuses => None,
         });
@@ -265,7 +265,7 @@ impl PlayedHost {
             };
             let refused = self.refused.get(&part.vnet).cloned();
             let nodes = part.nodes.iter();
-            let nodes = nodes.map(|it| (it.name.clone(), status(&it.name)));
+            let nodes = nodes.map(|node| (node.name.clone(), status(&node.name)));
             let links = part.links.iter().map(|link| {
                 let down = LinkState::Down {
                     reason: format!("{} hears nothing", self.name),
@@ -286,7 +286,7 @@ impl PlayedHost {
                 generation: part.generation,
                 nodes: nodes.collect(),
                 links: links.collect(),
-                refused: refused.filter(|it| it.generation > part.generation),
+                refused: refused.filter(|refused| refused.generation > part.generation),
             }
         });
         let removed = self

@@ -104,13 +104,13 @@ impl Scenario {
         let count = if size.contends { 2 } else { drawn_vnps };
         for number in 0..count {
             let count = random.within(1, 2);
-            let vnos = (0..count).map(|it| format!("vno{number}.{it}"));
+            let vnos = (0..count).map(|index| format!("vno{number}.{index}"));
             let processes = random.within(1, 2) as usize;
             vnps.push((format!("{MARK}vnp{number}"), vnos.collect(), processes));
         }
         if size.contends {
-            pips.iter_mut().for_each(|it| it.2 = 2);
-            vnps.iter_mut().for_each(|it| it.2 = 2);
+            pips.iter_mut().for_each(|pip| pip.2 = 2);
+            vnps.iter_mut().for_each(|vnp| vnp.2 = 2);
         }
         let trouble_ends = START + Duration::from_secs(random.within(20, 120));
         let wishes = wishes(&mut random, &vnps, size, trouble_ends);
@@ -157,7 +157,11 @@ impl Scenario {
     /// Gives hosts limits, and changes some nodes of documents so that they are beyond the limits
     /// of some hosts.
     fn limit(&mut self, random: &mut Random) {
-        let count: usize = self.pips.iter().map(|(_, it, _)| it.hosts.len()).sum();
+        let count: usize = self
+            .pips
+            .iter()
+            .map(|(_, ground, _)| ground.hosts.len())
+            .sum();
         let limits = (0..count).map(|_| HostLimits {
             no_nodes: random.chance(100).then(|| format!("{MARK}it is not root")),
             no_machines: random
@@ -188,11 +192,15 @@ impl Scenario {
     /// store fails as often as in a run of usual size, and as many nodes of each network move.
     fn spread(&mut self, size: Size) {
         let pips = self.pips.len() as u64;
-        let hosts: usize = self.pips.iter().map(|(_, it, _)| it.hosts.len()).sum();
+        let hosts: usize = self
+            .pips
+            .iter()
+            .map(|(_, ground, _)| ground.hosts.len())
+            .sum();
         let hosts = hosts as u64;
-        let processes: usize = self.pips.iter().map(|it| it.2).sum();
-        let vnps: usize = self.vnps.iter().map(|it| it.2).sum();
-        let vnos: usize = self.vnps.iter().map(|it| it.1.len()).sum();
+        let processes: usize = self.pips.iter().map(|pip| pip.2).sum();
+        let vnps: usize = self.vnps.iter().map(|vnp| vnp.2).sum();
+        let vnos: usize = self.vnps.iter().map(|vnp| vnp.1.len()).sum();
         let parties = hosts + (processes + vnps + vnos) as u64;
         let every = self.death_every;
         if !size.is_plain {
@@ -209,7 +217,7 @@ impl Scenario {
             self.death_every = often(every, USUAL_PARTIES, parties);
             let networks = size.networks.map_or(USUAL_NETWORKS, u64::from);
             let usual = self.move_every;
-            self.move_every = usual.map(|it| often(it, USUAL_NETWORKS, networks));
+            self.move_every = usual.map(|usual| often(usual, USUAL_NETWORKS, networks));
         }
     }
 
@@ -304,7 +312,7 @@ fn inventory(random: &mut Random, pip: usize, size: Size) -> Inventory {
         }
         for other in others {
             let name = format!("{MARK}l{pip}.{}", links.len());
-            let ends = [number, other].map(|it| format!("{MARK}h{pip}-{it}"));
+            let ends = [number, other].map(|host| format!("{MARK}h{pip}-{host}"));
             let rate_bps = random.within(50, 400) * 1_000_000;
             let delay_us = random.within(10, 2000);
             links.push(inventory::Link {
@@ -461,7 +469,7 @@ fn wanted_link(random: &mut Random, node: usize) -> Link {
     let carriers = [Carrier::Ipip, Carrier::Gre, Carrier::Vxlan, Carrier::Dif];
     let other = random.index(node);
     let delay = Span::from(Duration::from_micros(random.within(100, 20_000)));
-    let ends = [other, node].map(|it| End::from(format!("n{it}")));
+    let ends = [other, node].map(|node| End::from(format!("n{node}")));
     let rate = Rate::from_bps(random.within(1, 60) * 1_000_000).expect("a rate");
     Link {
         delay_max: random.chance(3000).then_some(delay),

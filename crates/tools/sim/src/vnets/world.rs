@@ -148,7 +148,7 @@ impl<'a> World<'a> {
             for host in &inventory.hosts {
                 let mut played = PlayedHost::new(host, inventory);
                 let limits = scenario.limits.as_ref();
-                if let Some(limits) = limits.and_then(|it| it.get(hosts.len())) {
+                if let Some(limits) = limits.and_then(|limit| limit.get(hosts.len())) {
                     played.limit(limits.clone(), Temper::new(seed, hosts.len()));
                 }
                 hosts.push(played);

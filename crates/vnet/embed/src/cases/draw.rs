@@ -47,7 +47,11 @@ mod tests {
                 .map(|_| poisson(&mut random, mean) as f64)
                 .collect();
             let average = drawn.iter().sum::<f64>() / 4000.0;
-            let spread = drawn.iter().map(|it| (it - average).powi(2)).sum::<f64>() / 4000.0;
+            let spread = drawn
+                .iter()
+                .map(|value| (value - average).powi(2))
+                .sum::<f64>()
+                / 4000.0;
             assert!((average / mean - 1.0).abs() < 0.02, "{average} for {mean}");
             assert!((spread / mean - 1.0).abs() < 0.1, "{spread} for {mean}");
         }

@@ -16,7 +16,10 @@ pub trait Names {
     /// A phrase for the node's allowed locations, such as `in de`; empty if it may be anywhere.
     fn place(&self, request: &Request, node: NodeId) -> String {
         let locations = &request.nodes()[node.index()].locations;
-        let numbers: Vec<String> = locations.iter().map(|it| it.0.to_string()).collect();
+        let numbers: Vec<String> = locations
+            .iter()
+            .map(|location| location.0.to_string())
+            .collect();
         if numbers.is_empty() {
             String::new()
         } else {

@@ -40,7 +40,7 @@ impl ShortestPaths {
         if !self
             .substrate
             .as_ref()
-            .is_some_and(|it| Arc::ptr_eq(it, substrate))
+            .is_some_and(|candidate| Arc::ptr_eq(candidate, substrate))
         {
             self.substrate = Some(substrate.clone());
             self.known.clear();

@@ -261,8 +261,8 @@ fn strange_sources_and_destinations_are_discarded() {
     let group: u64 = point
         .discards()
         .iter()
-        .filter(|it| it.0 == Discard::Group)
-        .map(|it| it.1)
+        .filter(|discard| discard.0 == Discard::Group)
+        .map(|discard| discard.1)
         .sum();
     assert_eq!(group, 3);
     for (packet, reason) in [

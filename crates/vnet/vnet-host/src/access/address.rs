@@ -68,7 +68,7 @@ pub(super) fn addresses(netns: &Path) -> Result<Vec<IpAddr>> {
     let address = |line: &str| {
         let mut words = line
             .split_whitespace()
-            .skip_while(|it| !it.starts_with("inet"));
+            .skip_while(|word| !word.starts_with("inet"));
         let address = words.nth(1)?.split('/').next()?;
         address.parse().ok()
     };
@@ -85,7 +85,7 @@ pub(super) fn addresses(netns: &Path) -> Result<Vec<IpAddr>> {
 fn within<T>(netns: &Path, act: impl FnOnce() -> T) -> Result<T> {
     let namespace = NetworkNamespace::open(netns);
     namespace
-        .and_then(|it| it.within(act))
+        .and_then(|namespace| namespace.within(act))
         .attempt(format!("entering {}", netns.display()))
 }
 

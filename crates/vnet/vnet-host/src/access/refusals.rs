@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn sources_without_number_are_counted_together() {
         let (mut refusals, now) = (Refusals::default(), Instant::now());
-        let told = (0..=255).filter_map(|it| refusals.note(now, address(it), "no"));
+        let told = (0..=255).filter_map(|number| refusals.note(now, address(number), "no"));
         assert_eq!(told.count(), SOURCES_MAX + 1);
         let network: IpAddr = "2001:db8::1".parse().unwrap();
         assert!(refusals.note(now, network, "no").is_none());
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn addresses_of_one_network_of_ipv6_are_one_source() {
         let (mut refusals, now) = (Refusals::default(), Instant::now());
-        let [one, other] = ["2001:db8::1", "2001:db8::ffff:2"].map(|it| it.parse().unwrap());
+        let [one, other] = ["2001:db8::1", "2001:db8::ffff:2"].map(|text| text.parse().unwrap());
         let told = refusals.note(now, one, "no").unwrap();
         assert!(told.contains("2001:db8::/64"), "{told}");
         assert!(refusals.note(now, other, "no").is_none());

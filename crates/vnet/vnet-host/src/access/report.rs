@@ -20,13 +20,15 @@ pub(super) fn of(
     counters: &Path,
 ) -> AccessReport {
     let users = register.users().map(|(user, address, session)| {
-        let seen = session.and_then(|it| seen.get(&it.key)).cloned();
+        let seen = session.and_then(|session| seen.get(&session.key)).cloned();
         let seen = seen.unwrap_or_default();
         UserReport {
             user: user.to_owned(),
             address,
-            until: session.map(|it| it.until),
-            rights: session.map(|it| it.rights.clone()).unwrap_or_default(),
+            until: session.map(|session| session.until),
+            rights: session
+                .map(|session| session.rights.clone())
+                .unwrap_or_default(),
             from: seen.from,
             handshake_s: seen.handshake_s,
             sent_bytes: seen.sent_bytes,

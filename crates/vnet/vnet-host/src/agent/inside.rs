@@ -104,7 +104,13 @@ impl Agent {
     pub fn hold(&self, name: &str, links: &[u32]) -> Result<Hold> {
         let network = self.network(name)?;
         let record = network.record();
-        let is_known = |link: u32| record.part.links.iter().any(|it| it.number == link);
+        let is_known = |link: u32| {
+            record
+                .part
+                .links
+                .iter()
+                .any(|candidate| candidate.number == link)
+        };
         match links.iter().find(|link| !is_known(**link)) {
             Some(link) => Err(Error::NoLink {
                 vnet: name.to_owned(),

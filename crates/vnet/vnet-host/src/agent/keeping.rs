@@ -55,7 +55,9 @@ impl Agent {
             return Err(Error::Exists(name.clone()));
         }
         let vnet = saved.manifest().vnet;
-        let same = networks.iter().find(|(_, it)| it.record().vnet == vnet);
+        let same = networks
+            .iter()
+            .find(|(_, network)| network.record().vnet == vnet);
         if let Some((other, _)) = same {
             return Err(SavedError::AlreadyExists(other.clone()).into());
         }

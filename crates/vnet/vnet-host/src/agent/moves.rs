@@ -113,7 +113,7 @@ impl Agent {
         let act = move || {
             let called = caller.ok_or(Error::Ended("the way to other agents"));
             let what = format!("calling host {}", order.to);
-            let wire = called.and_then(|it| it.call(&order.to, &order.at).attempt(what));
+            let wire = called.and_then(|called| called.call(&order.to, &order.at).attempt(what));
             vnet.send_node(order.vnet, &order, wire);
         };
         let thread = std::thread::Builder::new().name("vnet-move".into());

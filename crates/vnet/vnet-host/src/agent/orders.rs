@@ -84,7 +84,9 @@ impl Agent {
     #[must_use]
     pub fn say(&self) -> FromAgent {
         let networks: Vec<Arc<Network>> = self.lock().values().map(Arc::clone).collect();
-        let made = networks.iter().filter_map(|it| it.status_for_provider());
+        let made = networks
+            .iter()
+            .filter_map(|network| network.status_for_provider());
         let mut parts: Vec<HostStatus> = made.collect();
         for (vnet, refused) in &*lock(&self.orders.refused) {
             // The part of the earlier generation still exists, and is what is reported.
@@ -97,7 +99,10 @@ impl Agent {
             host: self.name.clone(),
             parts,
             removed: self.removed.all(),
-            moves: networks.iter().flat_map(|it| it.moves()).collect(),
+            moves: networks
+                .iter()
+                .flat_map(|network| network.moves())
+                .collect(),
             moves_at: self.moves.at(),
             limits: Some(self.limits()),
         }
@@ -125,8 +130,10 @@ impl Agent {
     pub fn try_refused_again(&self) -> Result<()> {
         let due: Vec<HostPart> = {
             let refused = lock(&self.orders.refused);
-            let due = refused.values().filter(|it| it.again.is_due());
-            due.map(|it| it.part.clone()).collect()
+            let due = refused
+                .values()
+                .filter(|candidate| candidate.again.is_due());
+            due.map(|due| due.part.clone()).collect()
         };
         due.iter().try_for_each(|part| self.set(part))
     }
@@ -136,7 +143,7 @@ impl Agent {
         let refused = lock(&self.orders.refused);
         let mut refused = refused.iter();
         let found = refused.find(|(vnet, _)| part_name(**vnet) == name);
-        found.map(|(_, it)| report_of_absent(name, &it.part, it.status.clone()))
+        found.map(|(_, refused)| report_of_absent(name, &refused.part, refused.status.clone()))
     }
 
     fn set(&self, part: &HostPart) -> Result<()> {
@@ -175,7 +182,7 @@ impl Agent {
                 vnet: own,
                 ..part.clone()
             },
-            is_settled: existing.is_some_and(|it| it.stays_settled(part)),
+            is_settled: existing.is_some_and(|existing| existing.stays_settled(part)),
             until_ms: None,
         };
         match networks.entry(name) {
@@ -191,10 +198,10 @@ impl Agent {
     fn refuse(&self, part: &HostPart, error: &Error) {
         let mut refused = lock(&self.orders.refused);
         let known = refused.remove(&part.vnet);
-        let known = known.filter(|it| it.part.generation == part.generation);
-        let mut again = known.map_or_else(Again::default, |it| it.again);
+        let known = known.filter(|known| known.part.generation == part.generation);
+        let mut again = known.map_or_else(Again::default, |known| known.again);
         again.later();
-        let first = part.nodes.first().map(|it| it.name.as_str());
+        let first = part.nodes.first().map(|node| node.name.as_str());
         let node = error.node().or(first).unwrap_or_default();
         let refusal = RefusedPart {
             part: part.clone(),
@@ -234,7 +241,7 @@ impl Agent {
                 });
             };
             let (remote, gateway) = (tunnel.1, underlay.gateway);
-            let is_behind = gateway.is_some_and(|it| it.next_hop(remote) != remote);
+            let is_behind = gateway.is_some_and(|gateway| gateway.next_hop(remote) != remote);
             if is_behind && link.carrier == Carrier::Dif {
                 return Err(Error::Unsupported {
                     what: format!("link {} as a flow to {remote}", link.number),
@@ -253,13 +260,16 @@ impl Agent {
     fn let_go(&self, vnet: VnetId, through: u64) -> Result<()> {
         let name = part_name(vnet);
         let network = self.lock().get(&name).map(Arc::clone);
-        if network.as_ref().is_some_and(|it| it.generation() > through) {
+        if network
+            .as_ref()
+            .is_some_and(|network| network.generation() > through)
+        {
             return Ok(());
         }
         // If the agent is killed from here on, the next one carries out the removal.
         self.removed.note(vnet, through)?;
-        let is_newer = |it: &RefusedPart| it.part.generation > through;
-        lock(&self.orders.refused).retain(|of, it| *of != vnet || is_newer(it));
+        let is_newer = |part: &RefusedPart| part.part.generation > through;
+        lock(&self.orders.refused).retain(|of, refused| *of != vnet || is_newer(refused));
         match network {
             Some(network) => self.begin_removal(name, network),
             None => Ok(()),

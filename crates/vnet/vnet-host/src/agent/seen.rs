@@ -27,7 +27,7 @@ impl Agent {
     #[must_use]
     pub fn underlay(&self) -> Option<&str> {
         let underlay = self.host.underlay.as_ref();
-        underlay.map(|it| it.interface.as_str())
+        underlay.map(|underlay| underlay.interface.as_str())
     }
 
     /// The location of every node of all networks.

@@ -23,7 +23,10 @@ pub(super) fn run(vnet: &Vnet, record: &Record) -> Result<Vec<TestReport>> {
             Err(error) => error.to_string(),
         },
     }];
-    let tests = record.document().into_iter().flat_map(|it| &it.test);
+    let tests = record
+        .document()
+        .into_iter()
+        .flat_map(|document| &document.test);
     reports.extend(tests.map(|test| one(vnet, &record.part, test)));
     Ok(reports)
 }

@@ -53,8 +53,13 @@ fn write_node(text: &mut String, node: &NodeReport) {
 /// The interface at the first end of a link.
 fn interface<'a>(report: &'a VnetReport, link: &LinkReport) -> Option<&'a InterfaceReport> {
     let (node, name) = end(link, 0);
-    let node = report.nodes.iter().find(|it| it.name == node)?;
-    node.interfaces.iter().find(|it| it.name == name)
+    let node = report
+        .nodes
+        .iter()
+        .find(|candidate| candidate.name == node)?;
+    node.interfaces
+        .iter()
+        .find(|interface| interface.name == name)
 }
 
 /// Image of the containers: it has a shell and `ip`.

@@ -9,7 +9,9 @@ use carina_vnet::report::{LinkReport, NodeReport, VnetReport};
 pub(super) fn write(report: &VnetReport) -> String {
     let nodes: Vec<Value> = report.nodes.iter().map(node).collect();
     let links = report.links.iter();
-    let links: Vec<Value> = links.flat_map(|it| [link(it, 0), link(it, 1)]).collect();
+    let links: Vec<Value> = links
+        .flat_map(|part| [link(part, 0), link(part, 1)])
+        .collect();
     let network = json!({
         "network-id": report.name,
         "network-types": { "ietf-l3-unicast-topology:l3-unicast-topology": {} },

@@ -55,7 +55,10 @@ fn write_link(text: &mut String, link: &LinkReport) {
         let _ = writeln!(text, "    <interface_ref client_id=\"{end}\"/>");
     }
     for (side, (from, to)) in [(one, other), (other, one)].into_iter().enumerate() {
-        let shaping = link.impairment.of_side(side).map(|it| shaping(&it));
+        let shaping = link
+            .impairment
+            .of_side(side)
+            .map(|impairment| shaping(&impairment));
         let _ = writeln!(
             text,
             "    <property source_id=\"{from}\" dest_id=\"{to}\" capacity=\"{kbps}\"{}/>",

@@ -220,7 +220,11 @@ impl World {
     /// hosts.
     fn flows_of(&mut self, part: &HostPart) -> Flows {
         let mut flows = Flows::new();
-        for link in part.links.iter().filter(|it| it.carrier == Carrier::Dif) {
+        for link in part
+            .links
+            .iter()
+            .filter(|link| link.carrier == Carrier::Dif)
+        {
             let Far::Host(far) = &link.far else { continue };
             let (low, high) = (far.local.min(far.remote), far.local.max(far.remote));
             let key = (low, high, link.tag);

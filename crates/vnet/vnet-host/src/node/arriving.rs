@@ -64,7 +64,8 @@ impl ArrivalNote {
     /// The known cards of a node's interfaces, by MAC address.
     fn cards_of(&self, part: &NodePart) -> Cards {
         let cards = part.interfaces.iter();
-        let cards = cards.filter_map(|it| Some((it.mac.0, NicId(*self.cards.get(&it.name)?))));
+        let cards =
+            cards.filter_map(|card| Some((card.mac.0, NicId(*self.cards.get(&card.name)?))));
         cards.collect()
     }
 }
@@ -99,7 +100,7 @@ impl Arrival {
         fs::create_dir_all(&directory).attempt(what())?;
         write(&directory, &note)?;
         let ends = part.interfaces.iter();
-        let ends = ends.map(|it| end_of(site.whole, &part.name, it));
+        let ends = ends.map(|end| end_of(site.whole, &part.name, end));
         let taps: Vec<(LinkEnd, String)> = ends.map(|end| (end, site.ports.port(end))).collect();
         make_taps(site.whole, &taps)?;
         let cards = note.cards_of(part);
@@ -136,7 +137,10 @@ impl Arrival {
     ) -> Result<Option<Arrival>> {
         let directory = dir.destination();
         let all = carina_vm::list(&directory).attempt("listing machines")?;
-        let Some(record) = all.into_iter().find(|it| it.name == note.node) else {
+        let Some(record) = all
+            .into_iter()
+            .find(|candidate| candidate.name == note.node)
+        else {
             return Ok(None);
         };
         let network = namespace_file(&ports_namespace(part.vnet));
@@ -230,7 +234,7 @@ impl Arrival {
         drop(self.running);
         // Dropping the value does not end a QEMU that an earlier agent has started.
         let all = carina_vm::list(&directory).attempt("listing machines")?;
-        if all.iter().any(|it| it.name == note.node) {
+        if all.iter().any(|candidate| candidate.name == note.node) {
             let killed = carina_vm::kill(&directory, &note.node);
             killed.attempt(format!("stopping VM {}", note.node))?;
         }
@@ -253,7 +257,10 @@ pub(crate) fn arrival_notes(dir: &VnetDir) -> Result<Vec<ArrivalNote>> {
     let mut notes = Vec::new();
     for entry in entries {
         let path = entry.attempt(what())?.path();
-        if path.extension().is_some_and(|it| it == ARRIVAL) {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == ARRIVAL)
+        {
             let text = fs::read(&path).attempt(what())?;
             notes.push(serde_json::from_slice(&text).attempt(what())?);
         }

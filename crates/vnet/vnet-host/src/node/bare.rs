@@ -81,9 +81,9 @@ pub(super) fn card(site: &Site<'_>, part: &NodePart, interface: &InterfacePart) 
 }
 
 pub(super) fn nics(site: &Site<'_>, part: &NodePart, cards: &Cards) -> BTreeMap<NicId, Nic> {
-    let nic = |it| {
-        let it: &carina_vnet::host_part::InterfacePart = it;
-        Some((*cards.get(&it.mac.0)?, card(site, part, it)))
+    let nic = |interface| {
+        let interface: &carina_vnet::host_part::InterfacePart = interface;
+        Some((*cards.get(&interface.mac.0)?, card(site, part, interface)))
     };
     part.interfaces.iter().filter_map(nic).collect()
 }

@@ -42,7 +42,9 @@ pub(super) fn lines_of(namespace: &str, part: &NodePart) -> Result<Vec<String>> 
     if let Some(first) = part.interfaces.first() {
         lines.push(format!("address replace {} dev {BRIDGE}", first.address));
         let address6 = first.address6.iter();
-        lines.extend(address6.map(|it| format!("address replace {it} dev {BRIDGE} nodad")));
+        lines.extend(
+            address6.map(|address6| format!("address replace {address6} dev {BRIDGE} nodad")),
+        );
     }
     Ok(lines)
 }

@@ -65,9 +65,11 @@ impl MachineNode {
         let machines = site.dir.machines();
         let running = carina_vm::list(&machines).attempt("listing machines")?;
         let mut is_configured = false;
-        let mut found = running.into_iter().find(|it| it.name == part.name);
+        let mut found = running
+            .into_iter()
+            .find(|candidate| candidate.name == part.name);
         // An agent was killed while it made this machine.
-        if found.take_if(|it| it.is_partial).is_some() {
+        if found.take_if(|note| note.is_partial).is_some() {
             let what = format!("stopping VM {}", part.name);
             carina_vm::kill(&machines, &part.name).attempt(what)?;
         }
@@ -149,7 +151,7 @@ impl MachineNode {
             .map_err(|_| Error::Ended("a change of cards"))?;
         let is_kept = |mac: &[u8; 6]| {
             let mut wanted = part.interfaces.iter();
-            wanted.any(|it| it.mac.0 == *mac && !fresh.contains(&it.link))
+            wanted.any(|candidate| candidate.mac.0 == *mac && !fresh.contains(&candidate.link))
         };
         let gone: Vec<[u8; 6]> = cards.keys().filter(|mac| !is_kept(mac)).copied().collect();
         for mac in gone {
@@ -422,7 +424,12 @@ mod tests {
     fn configuration_names_interfaces_by_their_addresses() {
         let part = part(&["a b", "b c"]);
         let script = configuration(part.node("b").unwrap());
-        let macs = part.node("b").unwrap().interfaces.iter().map(|it| it.mac);
+        let macs = part
+            .node("b")
+            .unwrap()
+            .interfaces
+            .iter()
+            .map(|interface| interface.mac);
         let lines: Vec<&str> = script.lines().collect();
         for (number, mac) in macs.enumerate() {
             let address = ["10.0.0.2/30", "10.0.0.5/30"][number];
@@ -433,7 +440,10 @@ mod tests {
         part6.nodes[0].interfaces[0].address6 = "2001:db8::1/64".parse().ok();
         let script = configuration(&part6.nodes[0]);
         let line = "ip -6 address add 2001:db8::1/64 dev eth0";
-        assert!(script.lines().any(|it| it == line), "{script}");
+        assert!(
+            script.lines().any(|candidate| candidate == line),
+            "{script}"
+        );
         let script = configuration(part.node("a").unwrap());
         let command = "carina_via 10.0.0.2 10.0.0.4/30";
         assert_eq!(script.lines().last(), Some(command));

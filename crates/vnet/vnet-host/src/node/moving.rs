@@ -74,14 +74,20 @@ impl MachineNode {
         };
         let what = || format!("looking at VM {}", part.name);
         let all = carina_vm::list(&self.machines).attempt(what())?;
-        let record = all.into_iter().find(|it| it.name == part.name);
+        let record = all
+            .into_iter()
+            .find(|candidate| candidate.name == part.name);
         let record = record.ok_or(Error::Ended("the machine"))?;
         let hardware = Hardware::read(&record).attempt(what())?;
         let cards = match &*access {
             Access::Started(Started { cards, .. }) => {
                 cards.lock().unwrap_or_else(PoisonError::into_inner).clone()
             }
-            Access::Found(_) => hardware.cards.iter().map(|it| (it.mac, it.nic())).collect(),
+            Access::Found(_) => hardware
+                .cards
+                .iter()
+                .map(|card| (card.mac, card.nic()))
+                .collect(),
             Access::Foreign(_) => {
                 return Err(Error::Unsupported {
                     what: format!("moving or saving VM {}", part.name),
@@ -90,7 +96,11 @@ impl MachineNode {
             }
         };
         let is_known = |mac: &[u8; 6]| cards.contains_key(mac);
-        if !part.interfaces.iter().all(|it| is_known(&it.mac.0)) {
+        if !part
+            .interfaces
+            .iter()
+            .all(|interface| is_known(&interface.mac.0))
+        {
             return Err(Error::Unsupported {
                 what: format!("moving VM {}", part.name),
                 instead: "it belongs to the pool of an earlier agent, and its cards cannot be \
@@ -117,7 +127,7 @@ impl Move<'_> {
         let directory = site.dir.destination();
         // If the guest does not arrive, the ports are removed by the names in the file.
         let ends = part.interfaces.iter();
-        let ends = ends.map(|it| end_of(site.whole, &part.name, it));
+        let ends = ends.map(|end| end_of(site.whole, &part.name, end));
         let taps: Vec<(LinkEnd, String)> = ends.map(|end| (end, site.ports.port(end))).collect();
         let ports: Vec<String> = taps.iter().map(|(_, tap)| tap.clone()).collect();
         fs::create_dir_all(&directory).attempt(what())?;
@@ -174,7 +184,9 @@ impl Move<'_> {
             .ok_or(Error::Ended("the new QEMU"))?;
         let stream = carina_sys::connect_stream(&new_qemu.record().console, CONNECT);
         // A console that cannot be reconnected is no reason to end the guest.
-        let rejoined = stream.attempt(what()).and_then(|it| console.rejoin(it));
+        let rejoined = stream
+            .attempt(what())
+            .and_then(|attempt| console.rejoin(attempt));
         let started = Started {
             running: new_qemu,
             cards: Mutex::new(std::mem::take(&mut self.cards)),
@@ -234,7 +246,8 @@ impl Move<'_> {
     /// Numbers of the cards of a node's interfaces, by interface name.
     pub(crate) fn cards_of(&self, part: &NodePart) -> BTreeMap<String, u32> {
         let cards = part.interfaces.iter();
-        let cards = cards.filter_map(|it| Some((it.name.clone(), self.cards.get(&it.mac.0)?.0)));
+        let cards =
+            cards.filter_map(|card| Some((card.name.clone(), self.cards.get(&card.mac.0)?.0)));
         cards.collect()
     }
 
@@ -253,14 +266,14 @@ pub(crate) fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
     let directory = dir.destination();
     for (name, has_moved, ports) in notes(&directory)? {
         let in_new = carina_vm::list(&directory).attempt("listing machines")?;
-        let in_new = in_new.into_iter().find(|it| it.name == name);
+        let in_new = in_new.into_iter().find(|candidate| candidate.name == name);
         let runs_in_new = has_moved
             || in_new.as_ref().is_some_and(|record| {
                 carina_vm::guest_state(record).is_ok_and(|state| state.running)
             });
         let machines = dir.machines();
         let in_old = carina_vm::list(&machines).attempt("listing machines")?;
-        let in_old = in_old.into_iter().find(|it| it.name == name);
+        let in_old = in_old.into_iter().find(|candidate| candidate.name == name);
         if runs_in_new {
             if !has_moved {
                 note_moved(&directory, &name)?;
@@ -297,8 +310,11 @@ pub(crate) fn recover(dir: &VnetDir, part: &HostPart) -> Result<()> {
 
 /// The node's other port for each end that has one of these ports.
 fn other_ports(part: &HostPart, node: &str, ports: &[String]) -> Vec<String> {
-    let interfaces = part.node(node).into_iter().flat_map(|it| &it.interfaces);
-    let both = interfaces.map(|it| both_ports(end_of(part, node, it)));
+    let interfaces = part
+        .node(node)
+        .into_iter()
+        .flat_map(|node| &node.interfaces);
+    let both = interfaces.map(|interface| both_ports(end_of(part, node, interface)));
     let moved = both.filter(|both| both.iter().any(|port| ports.contains(port)));
     moved
         .flatten()
@@ -316,8 +332,8 @@ fn notes(directory: &Path) -> Result<Vec<(String, bool, Vec<String>)>> {
     let mut notes = Vec::new();
     for entry in entries {
         let path = entry.attempt(what())?.path();
-        let ending = path.extension().and_then(|it| it.to_str());
-        let name = path.file_stem().and_then(|it| it.to_str());
+        let ending = path.extension().and_then(|extension| extension.to_str());
+        let name = path.file_stem().and_then(|stem| stem.to_str());
         if let (Some(name), Some(ending @ (TO | MOVED))) = (name, ending) {
             let text = fs::read(&path).attempt(what())?;
             // An incomplete file belongs to a move that had not begun.

@@ -112,8 +112,8 @@ impl NamespaceNode {
         // If this fails, the next configuration is a complete one.
         let before = configured.take().map(|part| *part);
         if part.kind == Kind::Bridge {
-            let is_changed = before.as_ref().is_none_or(|it| {
-                (&it.interfaces, it.has_loop) != (&part.interfaces, part.has_loop)
+            let is_changed = before.as_ref().is_none_or(|before| {
+                (&before.interfaces, before.has_loop) != (&part.interfaces, part.has_loop)
             });
             if is_changed {
                 let lines = super::bridge::lines_of(&self.namespace, part)?;
@@ -267,10 +267,12 @@ fn requests_for_interfaces<'a>(
     part: &NodePart,
     existing: &'a [Interface],
 ) -> Result<Vec<Request<'a>>> {
-    let by_name: BTreeMap<&str, &Interface> =
-        existing.iter().map(|it| (it.name.as_str(), it)).collect();
+    let by_name: BTreeMap<&str, &Interface> = existing
+        .iter()
+        .map(|interface| (interface.name.as_str(), interface))
+        .collect();
     let mut requests = Vec::new();
-    if let Some(interface) = by_name.get("lo").filter(|it| !it.is_up) {
+    if let Some(interface) = by_name.get("lo").filter(|interface| !interface.is_up) {
         let (mac, mtu) = (None, None);
         requests.push(Request::Up {
             interface,
@@ -295,7 +297,7 @@ fn requests_for_interfaces<'a>(
         }
         let address = (IpAddr::V4(wanted.address.address()), wanted.address.bits());
         let address6 = wanted.address6;
-        let address6 = address6.map(|it| (IpAddr::V6(it.address()), it.bits()));
+        let address6 = address6.map(|address6| (IpAddr::V6(address6.address()), address6.bits()));
         for (address, bits) in std::iter::once(address).chain(address6) {
             requests.push(Request::Address {
                 interface,
@@ -314,7 +316,7 @@ fn requests_for_neighbours<'a>(
 ) -> Vec<Request<'a>> {
     let found = neighbours.iter().filter_map(|neighbour| {
         let mut interfaces = existing.iter();
-        let interface = interfaces.find(|it| it.name == neighbour.interface)?;
+        let interface = interfaces.find(|interface| interface.name == neighbour.interface)?;
         let addresses = neighbour.addresses.iter();
         Some(addresses.map(move |address| Request::Neighbour {
             interface,
@@ -330,9 +332,9 @@ fn requests_for_routes<'a>(
     before: &BTreeSet<StaticRoute>,
     wanted: &BTreeSet<StaticRoute>,
 ) -> Vec<Request<'a>> {
-    let destinations: BTreeSet<_> = wanted.iter().map(|it| (it.to, it.bits)).collect();
+    let destinations: BTreeSet<_> = wanted.iter().map(|route| (route.to, route.bits)).collect();
     let removed = before.difference(wanted);
-    let removed = removed.filter(|it| !destinations.contains(&(it.to, it.bits)));
+    let removed = removed.filter(|removed| !destinations.contains(&(removed.to, removed.bits)));
     let added = wanted.difference(before).copied().map(Request::Route);
     let removed = removed.copied().map(Request::RemoveRoute);
     removed.chain(added).collect()
@@ -340,15 +342,15 @@ fn requests_for_routes<'a>(
 
 /// The routes of a node; the first one to a destination counts.
 fn routes_of(part: &NodePart) -> BTreeSet<StaticRoute> {
-    let routes = part.routes.iter().map(|it| StaticRoute {
-        to: it.to.prefix().address().into(),
-        bits: it.to.bits(),
-        via: it.via.into(),
+    let routes = part.routes.iter().map(|route| StaticRoute {
+        to: route.to.prefix().address().into(),
+        bits: route.to.bits(),
+        via: route.via.into(),
     });
-    let routes6 = part.routes6.iter().map(|it| StaticRoute {
-        to: it.to.prefix().address().into(),
-        bits: it.to.bits(),
-        via: it.via.into(),
+    let routes6 = part.routes6.iter().map(|route6| StaticRoute {
+        to: route6.to.prefix().address().into(),
+        bits: route6.to.bits(),
+        via: route6.via.into(),
     });
     routes.chain(routes6).collect()
 }

@@ -26,7 +26,7 @@ pub(super) struct Neighbour {
 pub(super) fn neighbours(part: &NodePart, whole: &HostPart) -> Vec<Neighbour> {
     let known = part.interfaces.iter().filter_map(|interface| {
         let far = far_interface(part, interface, whole)?;
-        let address6 = far.address6.map(|it| IpAddr::V6(it.address()));
+        let address6 = far.address6.map(|address6| IpAddr::V6(address6.address()));
         let address = IpAddr::V4(far.address.address());
         Some(Neighbour {
             interface: interface.name.clone(),
@@ -65,7 +65,12 @@ mod tests {
         let of = |whole: &HostPart, name: &str| {
             let part = whole.node(name).unwrap();
             let all = neighbours(part, whole).into_iter();
-            let words = all.map(|it| format!("{} {} {}", it.interface, it.addresses[0], it.mac));
+            let words = all.map(|neighbour| {
+                format!(
+                    "{} {} {}",
+                    neighbour.interface, neighbour.addresses[0], neighbour.mac
+                )
+            });
             words.collect::<Vec<_>>()
         };
         assert_eq!(

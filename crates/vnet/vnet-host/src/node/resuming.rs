@@ -21,7 +21,7 @@ pub(super) fn restored(
 ) -> Result<((Running, Confinement), Cards)> {
     let what = || format!("restoring VM {}", part.name);
     let cards = part.interfaces.iter();
-    let cards = cards.filter_map(|it| Some((it.mac.0, NicId(*saved.cards.get(&it.name)?))));
+    let cards = cards.filter_map(|card| Some((card.mac.0, NicId(*saved.cards.get(&card.name)?))));
     let cards: Cards = cards.collect();
     let (machine, bare) = bare(site, part, &site.dir.machines())?;
     let nics = nics(site, part, &cards);

@@ -37,8 +37,8 @@ pub(crate) fn away(dir: &VnetDir) -> Result<Vec<(String, u64)>> {
     let mut all = Vec::new();
     for entry in entries {
         let path = entry.attempt(what())?.path();
-        if path.extension().is_some_and(|it| it == AWAY)
-            && let Some(name) = path.file_stem().and_then(|it| it.to_str())
+        if path.extension().is_some_and(|extension| extension == AWAY)
+            && let Some(name) = path.file_stem().and_then(|stem| stem.to_str())
             // An incomplete file belongs to a node that was not sent.
             && let Ok(number) = fs::read_to_string(&path).attempt(what())?.parse()
         {
@@ -59,7 +59,7 @@ pub(super) fn is_away(dir: &VnetDir, node: &str) -> bool {
 /// Its QEMU refuses.
 pub(crate) fn stay(dir: &VnetDir, node: &str) -> Result<()> {
     let all = carina_vm::list(&dir.machines()).attempt("listing machines")?;
-    if let Some(record) = all.iter().find(|it| it.name == node) {
+    if let Some(record) = all.iter().find(|candidate| candidate.name == node) {
         go_on(record)?;
     }
     forget_away(dir, node)

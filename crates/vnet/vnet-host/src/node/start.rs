@@ -131,7 +131,7 @@ mod tests {
             ..NodeFile::default()
         };
         let scripts = scripts_of(&file);
-        assert!(scripts.len() > 2 && scripts.iter().all(|it| it.len() < 100_000));
+        assert!(scripts.len() > 2 && scripts.iter().all(|script| script.len() < 100_000));
         for script in scripts {
             let done = std::process::Command::new("sh")
                 .args(["-c", &script])

@@ -91,8 +91,10 @@ pub(super) fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
                     before.address,
                     interface.address,
                 ));
-                let words =
-                    |it: &InterfacePart| it.address6.map_or("none".to_owned(), |it| it.to_string());
+                let words = |part: &InterfacePart| {
+                    part.address6
+                        .map_or("none".to_owned(), |address6| address6.to_string())
+                };
                 changes.extend(change(
                     &format!("IPv6 address of {name}"),
                     words(before),
@@ -103,12 +105,24 @@ pub(super) fn changes_of_node(old: &NodePart, new: &NodePart) -> Vec<String> {
         }
     }
     let interfaces = old.interfaces.iter();
-    let lost = interfaces.filter(|it| new.interface(&it.name).is_none());
-    changes.extend(lost.map(|it| format!("loses {}", it.name)));
-    let new_routes = new.routes.iter().filter(|it| !old.routes.contains(it));
-    let old_routes = old.routes.iter().filter(|it| !new.routes.contains(it));
-    let new_routes6 = new.routes6.iter().filter(|it| !old.routes6.contains(it));
-    let old_routes6 = old.routes6.iter().filter(|it| !new.routes6.contains(it));
+    let lost = interfaces.filter(|interface| new.interface(&interface.name).is_none());
+    changes.extend(lost.map(|lost| format!("loses {}", lost.name)));
+    let new_routes = new
+        .routes
+        .iter()
+        .filter(|route| !old.routes.contains(route));
+    let old_routes = old
+        .routes
+        .iter()
+        .filter(|route| !new.routes.contains(route));
+    let new_routes6 = new
+        .routes6
+        .iter()
+        .filter(|route6| !old.routes6.contains(route6));
+    let old_routes6 = old
+        .routes6
+        .iter()
+        .filter(|route6| !new.routes6.contains(route6));
     let new_routes = new_routes.count() + new_routes6.count();
     match (new_routes, old_routes.count() + old_routes6.count()) {
         (0, 0) => {}
@@ -154,7 +168,7 @@ pub(super) fn changes_of_document(old: &Document, new: &Document) -> Vec<Planned
     };
     let arrow = |old: String, new: String| (old != new).then(|| format!("{old} -> {new}"));
     note("lease", arrow(span(old), span(new)));
-    let queue = |it: &Document| String::from(it.vnet.on_insufficient);
+    let queue = |document: &Document| String::from(document.vnet.on_insufficient);
     note("on_insufficient", arrow(queue(old), queue(new)));
     let counts = |old: usize, new: usize| {
         if old == new {

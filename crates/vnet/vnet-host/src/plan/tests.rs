@@ -45,7 +45,8 @@ fn lines(before: Option<&str>, after: &str) -> Vec<String> {
     let records: Vec<Record> = before.map(record).into_iter().collect();
     let plan = Plan::of(&document(after), &records, &room()).unwrap();
     assert_eq!((plan.refusal, plan.is_there), (None, before.is_some()));
-    let line = |it: &PlannedStep| format!("{} {}: {}", it.action.sign(), it.subject, it.reason);
+    let line =
+        |step: &PlannedStep| format!("{} {}: {}", step.action.sign(), step.subject, step.reason);
     plan.steps.iter().map(line).collect()
 }
 
@@ -116,7 +117,8 @@ fn node_that_has_ended_is_replaced_alone() {
     let planned = |after: &str| {
         let plan = Plan::of(&document(after), &[record(&text)], &room()).unwrap();
         let steps = plan.with_ended(&[ended("a"), ended("c")]).steps;
-        let line = |it: PlannedStep| format!("{} {}: {}", it.action.sign(), it.subject, it.reason);
+        let line =
+            |step: PlannedStep| format!("{} {}: {}", step.action.sign(), step.subject, step.reason);
         steps.into_iter().map(line).collect::<Vec<_>>()
     };
     assert_eq!(
@@ -209,7 +211,9 @@ fn what_does_not_fit_is_planned_with_the_reason() {
     ] {
         let refusal = Plan::of(&document(&text), &[], &room()).unwrap().refusal;
         assert!(
-            refusal.as_ref().is_some_and(|it| it.contains(words)),
+            refusal
+                .as_ref()
+                .is_some_and(|refusal| refusal.contains(words)),
             "{refusal:?}"
         );
     }

@@ -73,13 +73,16 @@ fn run(
     let mut is_over = false;
     while !is_over || !waiting.is_empty() {
         if is_cancelled() {
-            for it in &waiting {
-                answered(it.place, Err(Error::Cancelled));
+            for echo in &waiting {
+                answered(echo.place, Err(Error::Cancelled));
             }
             next.for_each(|(place, _)| answered(place, Err(Error::Cancelled)));
             return;
         }
-        let mut fresh = waiting.iter().filter(|it| it.sent.len() == 1).count();
+        let mut fresh = waiting
+            .iter()
+            .filter(|candidate| candidate.sent.len() == 1)
+            .count();
         while fresh < FRESH_MAX && waiting.len() < WAITING_MAX && !is_over {
             match next
                 .next()
@@ -94,27 +97,27 @@ fn run(
             }
         }
         let now = Instant::now();
-        waiting.retain_mut(|it| match it.ask_again(now, limit) {
+        waiting.retain_mut(|echo| match echo.ask_again(now, limit) {
             None => true,
             Some(outcome) => {
-                answered(it.place, outcome);
+                answered(echo.place, outcome);
                 false
             }
         });
-        let until = waiting.iter().map(|it| it.again).min();
+        let until = waiting.iter().map(|echo| echo.again).min();
         let wait = until.map_or(Duration::ZERO, |at| {
             at.saturating_duration_since(Instant::now())
         });
         let ready = ready(&waiting, wait.max(LEAST_WAIT));
         let mut ready = ready.into_iter();
-        waiting.retain_mut(|it| {
+        waiting.retain_mut(|echo| {
             if !ready.next().unwrap_or(false) {
                 return true;
             }
-            match it.read() {
+            match echo.read() {
                 None => true,
                 Some(round_trip) => {
-                    answered(it.place, Ok(round_trip));
+                    answered(echo.place, Ok(round_trip));
                     false
                 }
             }
@@ -129,12 +132,14 @@ fn ready(waiting: &[Asked<'_>], wait: Duration) -> Vec<bool> {
     }
     let sockets = waiting.iter();
     let mut all: Vec<PollFd<'_>> = sockets
-        .map(|it| PollFd::new(&it.socket, PollFlags::IN))
+        .map(|socket| PollFd::new(&socket.socket, PollFlags::IN))
         .collect();
     let limit = Timespec::try_from(wait).ok();
     // After a signal or an error, sockets are asked again.
     let _ = poll(&mut all, limit.as_ref());
-    all.iter().map(|it| !it.revents().is_empty()).collect()
+    all.iter()
+        .map(|polled| !polled.revents().is_empty())
+        .collect()
 }
 
 /// An echo request that waits for its reply.
@@ -219,8 +224,8 @@ impl Asked<'_> {
             let mut buffer = [0; 512];
             let (length, _) = recv(&self.socket, &mut buffer, RecvFlags::DONTWAIT).ok()?;
             let answered = reply_to(&buffer[..length], self.ask.peer, self.number);
-            let Some((which, at)) =
-                answered.and_then(|it| Some((it, self.sent.get(usize::from(it))?)))
+            let Some((which, at)) = answered
+                .and_then(|answered| Some((answered, self.sent.get(usize::from(answered))?)))
             else {
                 continue;
             };

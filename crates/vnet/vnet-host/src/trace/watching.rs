@@ -65,7 +65,7 @@ impl Watch {
         let mut spots: Vec<Spot> = if part.links.len() <= LINKS_MAX {
             part.links
                 .iter()
-                .flat_map(|it| spots_of(it.number))
+                .flat_map(|link| spots_of(link.number))
                 .collect()
         } else {
             some.to_vec()
@@ -74,7 +74,7 @@ impl Watch {
         spots.dedup();
         // The far end of a link to another host has no port here.
         let is_here = |spot: &Spot| {
-            let link = part.links.iter().find(|it| it.number == spot.link);
+            let link = part.links.iter().find(|link| link.number == spot.link);
             link.is_some_and(|link| spot.side < link.ends().count())
         };
         spots.retain(is_here);
@@ -233,15 +233,19 @@ fn sightings_of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
         Direction::There => own.contains(&from) && to == peer,
         Direction::Back => own.contains(&to) && from == peer,
     };
-    let echoes = seen.iter().filter_map(|it| match it.what {
+    let echoes = seen.iter().filter_map(|packet| match packet.what {
         What::Echo {
             direction,
             from,
             to,
-        } if is_ours(direction, from, to) => Some((direction, it)),
+        } if is_ours(direction, from, to) => Some((direction, packet)),
         _ => None,
     });
-    let begin = echoes.clone().map(|(_, it)| it.time_ns).min().unwrap_or(0);
+    let begin = echoes
+        .clone()
+        .map(|(_, packet)| packet.time_ns)
+        .min()
+        .unwrap_or(0);
     let mut sightings = Sightings::default();
     for (direction, it) in echoes {
         let sighting = sightings.entry(direction, it.spot);
@@ -249,13 +253,13 @@ fn sightings_of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
         sighting.frames += 1;
         sighting.after_us = Some(sighting.after_us.map_or(after, |first| first.min(after)));
     }
-    for it in seen {
-        match it.what {
+    for packet in seen {
+        match packet.what {
             What::Error { kind, from, to } if own.contains(&to) => {
                 *sightings.errors.entry((kind, from)).or_default() += 1;
             }
-            What::Asks { for_address } if it.spot.act == Act::Sends => {
-                let key = (it.spot, for_address);
+            What::Asks { for_address } if packet.spot.act == Act::Sends => {
+                let key = (packet.spot, for_address);
                 *sightings.asked_for.entry(key).or_default() += 1;
             }
             _ => {}

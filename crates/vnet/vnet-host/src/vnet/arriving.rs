@@ -77,8 +77,11 @@ impl Vnet {
 
     fn try_receive(&self, from: &str, offer: &Offer, wire: &mut dyn GuestWire) -> Result<()> {
         let number = offer.number;
-        let is_awaited = lock(&self.arrivals).get(&number).is_some_and(|it| {
-            it.from == from && it.node == offer.node && it.arrival.is_none() && it.stood.is_none()
+        let is_awaited = lock(&self.arrivals).get(&number).is_some_and(|candidate| {
+            candidate.from == from
+                && candidate.node == offer.node
+                && candidate.arrival.is_none()
+                && candidate.stood.is_none()
         });
         if !is_awaited {
             return Err(Error::NotAwaited(offer.node.chars().take(64).collect()));
@@ -130,7 +133,7 @@ impl Vnet {
         let now = lock(&self.part);
         let part = lock(&self.arrivals)
             .get(&offer.number)
-            .map(|it| Arc::clone(&it.part));
+            .map(|state| Arc::clone(&state.part));
         let part = part.ok_or_else(|| Error::NotAwaited(offer.node.clone()))?;
         let wanted = part
             .node(&offer.node)
@@ -197,7 +200,7 @@ impl Vnet {
         let mut all = lock(&self.arrivals);
         let over: Vec<u64> = all
             .iter()
-            .filter(|(_, it)| it.part.generation < part.generation)
+            .filter(|(_, arrival)| arrival.part.generation < part.generation)
             .map(|(number, _)| *number)
             .collect();
         let over: Vec<(u64, Awaited)> = over
@@ -250,7 +253,8 @@ impl Vnet {
         }
         lock(&self.nodes).insert(name.clone(), Arc::new(node));
         current.nodes.push(wanted.clone());
-        self.progress.node(name, |it| it.state = NodeState::Up);
+        self.progress
+            .node(name, |report| report.state = NodeState::Up);
         self.progress
             .tell(format!("node {name} has arrived, and runs here"));
         Ok(())
@@ -259,7 +263,7 @@ impl Vnet {
     /// Gives up a node that was awaited in a move, unless it runs here.
     pub(super) fn await_no_longer(&self, part: &HostPart, number: u64) -> Result<()> {
         let awaited = lock(&self.arrivals).remove(&number);
-        match awaited.and_then(|it| it.arrival) {
+        match awaited.and_then(|awaited| awaited.arrival) {
             Some(arrival) => arrival.give_up(&self.dir, part),
             None => Ok(()),
         }
@@ -268,11 +272,15 @@ impl Vnet {
     /// The nodes that have arrived and that `part`, as the next generation, resumes.
     pub(crate) fn arrived_for(&self, part: &HostPart) -> Vec<String> {
         let all = lock(&self.arrivals);
-        let arrived = all.values().filter(|it| {
-            let is_next = it.part.generation + 1 == part.generation;
-            is_next && it.arrival.as_ref().is_some_and(|it| it.note().has_all)
+        let arrived = all.values().filter(|candidate| {
+            let is_next = candidate.part.generation + 1 == part.generation;
+            is_next
+                && candidate
+                    .arrival
+                    .as_ref()
+                    .is_some_and(|arrival| arrival.note().has_all)
         });
-        arrived.map(|it| it.node.clone()).collect()
+        arrived.map(|arrived| arrived.node.clone()).collect()
     }
 
     /// Whether a node has arrived with its ports in the current change, so that it already has its
@@ -337,13 +345,18 @@ impl Vnet {
 
 fn ends_of(part: &HostPart, node: &NodePart) -> Vec<LinkEnd> {
     let interfaces = node.interfaces.iter();
-    interfaces.map(|it| end_of(part, &node.name, it)).collect()
+    interfaces
+        .map(|interface| end_of(part, &node.name, interface))
+        .collect()
 }
 
 /// The ports of arriving nodes, which do not belong to a link end yet.
 pub(super) fn ports_of_arrivals(arrivals: &BTreeMap<u64, Awaited>) -> Vec<String> {
-    let all = arrivals.values().filter_map(|it| it.arrival.as_ref());
-    all.flat_map(|it| it.note().ports.clone()).collect()
+    let all = arrivals
+        .values()
+        .filter_map(|arrival| arrival.arrival.as_ref());
+    all.flat_map(|arrival| arrival.note().ports.clone())
+        .collect()
 }
 
 /// Handles nodes that were arriving when an agent was killed. A node that runs, or that the part

@@ -33,15 +33,15 @@ impl Vnet {
         let status = self.progress.status();
         let was_up = |name: &str| {
             let known = status.nodes.get(name);
-            known.is_some_and(|it| it.state == NodeState::Up)
+            known.is_some_and(|known| known.state == NodeState::Up)
         };
         let mut ended = Vec::new();
         for (name, node) in nodes {
             if was_up(&name) && !node.is_alive() {
-                self.progress.node(&name, |it| {
+                self.progress.node(&name, |report| {
                     let (reason, cause) = ("it has ended".to_owned(), Cause::Ended);
-                    it.state = NodeState::Failed { reason, cause };
-                    it.is_console_ready = false;
+                    report.state = NodeState::Failed { reason, cause };
+                    report.is_console_ready = false;
                 });
                 self.progress.tell(format!("node {name} has ended"));
                 ended.push(name);
@@ -70,7 +70,11 @@ impl Vnet {
         }
         let living = leftovers::living_namespaces(current.vnet)?;
         let left = observed(&self.dir, current, &living)?;
-        let is_left = |link: &LinkPart| left.links.iter().any(|it| it.number == link.number);
+        let is_left = |link: &LinkPart| {
+            left.links
+                .iter()
+                .any(|candidate| candidate.number == link.number)
+        };
         let lost = current.links.iter().filter(|link| !is_left(link));
         let lost: Vec<u32> = lost.map(|link| link.number).collect();
         *current = left;

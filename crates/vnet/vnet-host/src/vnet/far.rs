@@ -32,9 +32,9 @@ impl Vnet {
         for link in &part.links {
             let is_up = |node: &str| {
                 let known = status.nodes.get(node);
-                known.is_some_and(|it| it.state == NodeState::Up)
+                known.is_some_and(|known| known.state == NodeState::Up)
             };
-            let state = status.links.get(&link.number).map(|it| &it.state);
+            let state = status.links.get(&link.number).map(|link| &link.state);
             // A probe from a node that is not up says nothing about the flow.
             if is_up(&link.near.node) {
                 let has_passed = state == Some(&LinkState::Up);
@@ -46,7 +46,9 @@ impl Vnet {
     /// Probes the links to other hosts, whose failure this host does not notice otherwise.
     pub(crate) fn probe_far(&self, part: &HostPart) {
         let links = part.links.iter();
-        let far: Vec<&LinkPart> = links.filter(|it| matches!(it.far, Far::Host(_))).collect();
+        let far: Vec<&LinkPart> = links
+            .filter(|link| matches!(link.far, Far::Host(_)))
+            .collect();
         let _ = self.probe_links(part, &far, FAR_PROBE * 2);
     }
 
@@ -63,12 +65,12 @@ impl Vnet {
 
     pub(super) fn link_is_up(&self, link: &LinkPart, round_trip: Duration) {
         let mut was_down = false;
-        self.progress.link(link.number, |it| {
-            was_down = matches!(it.state, LinkState::Down { .. });
-            it.state = LinkState::Up;
+        self.progress.link(link.number, |report| {
+            was_down = matches!(report.state, LinkState::Down { .. });
+            report.state = LinkState::Up;
             // A card has no round trip.
             let ns = u64::try_from(round_trip.as_nanos()).ok();
-            it.rtt_ns = ns.filter(|ns| *ns > 0);
+            report.rtt_ns = ns.filter(|ns| *ns > 0);
         });
         if was_down {
             self.progress.tell(format!("link {} is up", link.number));
@@ -77,7 +79,7 @@ impl Vnet {
 
     pub(super) fn link_is_down(&self, link: &LinkPart, reason: String, cause: Cause) {
         let before = self.progress.status_of_link(link.number);
-        let before = before.map(|it| it.state);
+        let before = before.map(|before| before.state);
         let was_up = before == Some(LinkState::Up);
         let words = format!("link {} is down: {reason}", link.number);
         let is_frequent = reason == BY_TIMETABLE;
@@ -85,7 +87,7 @@ impl Vnet {
         if before.as_ref() == Some(&now) {
             return;
         }
-        self.progress.link(link.number, |it| it.state = now);
+        self.progress.link(link.number, |report| report.state = now);
         if was_up && is_frequent {
             self.progress.tell_frequent(words);
         } else if was_up {

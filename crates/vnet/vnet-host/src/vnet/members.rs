@@ -20,7 +20,9 @@ impl Vnet {
     /// joins two DIFs, or the lowest-numbered link of a DIF was removed.
     pub(super) fn leave_difs(&self, current: &HostPart, part: &HostPart) -> Result<()> {
         for node in &part.nodes {
-            let before = current.node(&node.name).and_then(|it| it.founder.as_ref());
+            let before = current
+                .node(&node.name)
+                .and_then(|node| node.founder.as_ref());
             let leaves =
                 before.is_some() && node.founder.is_some() && before != node.founder.as_ref();
             if !leaves {
@@ -71,9 +73,9 @@ impl Vnet {
         for (name, since) in returning {
             let known = self
                 .node(&name)
-                .and_then(|it| member::member_info(&it, &part.name));
+                .and_then(|node| member::member_info(&node, &part.name));
             let known = known.ok().flatten();
-            let is_enrolled = known.is_some_and(|it| it.state == MemberState::Enrolled);
+            let is_enrolled = known.is_some_and(|known| known.state == MemberState::Enrolled);
             if !is_enrolled && since.elapsed() < RETURN {
                 continue;
             }
@@ -96,7 +98,7 @@ impl Vnet {
         for node in part.nodes.iter().filter(|node| node.founder.is_none()) {
             let had_one = current
                 .node(&node.name)
-                .is_some_and(|it| it.founder.is_some());
+                .is_some_and(|node| node.founder.is_some());
             if had_one && let Ok(running) = self.node(&node.name) {
                 member::end(&running, member::LOOK)?;
             }
@@ -114,7 +116,7 @@ impl Vnet {
         let members: Vec<&NodePart> = part
             .nodes
             .iter()
-            .filter(|it| it.founder.is_some())
+            .filter(|node| node.founder.is_some())
             .collect();
         let left = each(&members, |wanted| {
             let node = self.node(&wanted.name)?;
@@ -134,7 +136,7 @@ impl Vnet {
                 && other.founder == but.founder
                 && self.node(&other.name).is_ok_and(|node| {
                     let member = member::member_info(&node, &part.name).ok().flatten();
-                    member.is_some_and(|it| it.state == MemberState::Enrolled)
+                    member.is_some_and(|member| member.state == MemberState::Enrolled)
                 })
         })
     }
@@ -149,14 +151,14 @@ impl Vnet {
         let nodes: Vec<&NodePart> = part
             .nodes
             .iter()
-            .filter(|it| it.founder.is_some() && self.node(&it.name).is_ok())
+            .filter(|node| node.founder.is_some() && self.node(&node.name).is_ok())
             .collect();
         each(&nodes, |wanted| {
             let node = self.node(&wanted.name)?;
             loop {
                 self.progress.check()?;
                 let member = member::look_and_serve(&node, &part.name)?;
-                let state = member.as_ref().map(|it| it.state);
+                let state = member.as_ref().map(|member| member.state);
                 if state == Some(MemberState::Enrolled) {
                     // The echo server may have started before the enrollment; it is started again
                     // if needed.
@@ -211,7 +213,7 @@ impl Vnet {
         limit: Duration,
     ) -> Option<Result<Duration>> {
         let mut interfaces = part.node(from)?.interfaces.iter();
-        let number = interfaces.find(|it| it.peer == to)?.link;
+        let number = interfaces.find(|interface| interface.peer == to)?.link;
         let link = part.links.iter().find(|link| link.number == number)?;
         (link.carrier == Carrier::Dif).then(|| self.probe_flow(part, link, limit))
     }
@@ -234,7 +236,7 @@ impl Vnet {
 
     /// Whether two nodes are members of the same DIF of the network.
     pub(crate) fn are_in_one_dif(part: &HostPart, pair: [&str; 2]) -> bool {
-        let [one, other] = pair.map(|name| part.node(name).and_then(|it| it.founder.as_ref()));
+        let [one, other] = pair.map(|name| part.node(name).and_then(|node| node.founder.as_ref()));
         one.is_some() && one == other
     }
 
@@ -268,9 +270,9 @@ fn has_far(part: &HostPart) -> bool {
 }
 
 fn not_enrolled(node: &str, member: Option<&MemberInfo>, limit: Duration) -> Error {
-    let why = member.map_or("no Carina node answers in it".to_owned(), |it| {
-        let why = it.last_error.clone().unwrap_or_default();
-        format!("{} {why}", it.step)
+    let why = member.map_or("no Carina node answers in it".to_owned(), |member| {
+        let why = member.last_error.clone().unwrap_or_default();
+        format!("{} {why}", member.step)
     });
     let what = format!("node {node} has not joined the DIF of its network: {why}");
     Error::Timeout { what, limit }

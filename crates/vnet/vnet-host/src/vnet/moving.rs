@@ -50,7 +50,7 @@ impl Vnet {
             instead: "the node is a namespace: only virtual machines can move",
         })?;
         let ends = wanted.interfaces.iter();
-        let ends: Vec<LinkEnd> = ends.map(|it| end_of(&part, name, it)).collect();
+        let ends: Vec<LinkEnd> = ends.map(|end| end_of(&part, name, end)).collect();
         let before = lock(&self.second).clone();
         let change = Change {
             part: &part,

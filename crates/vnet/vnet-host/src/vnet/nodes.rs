@@ -19,14 +19,14 @@ impl Vnet {
         // Nodes at new links come first, because others only get further routes.
         let is_at_new_link = |node: &&NodePart| {
             let mut interfaces = node.interfaces.iter();
-            interfaces.any(|it| steps.linked.contains(&it.link))
+            interfaces.any(|interface| steps.linked.contains(&interface.link))
         };
         let (first, last): (Vec<_>, Vec<_>) = part.nodes.iter().partition(is_at_new_link);
         each(&[first, last].concat(), |node| {
             self.progress.check()?;
             if off.nodes.contains(&node.name) {
                 self.progress
-                    .node(&node.name, |it| it.state = NodeState::Stopped);
+                    .node(&node.name, |report| report.state = NodeState::Stopped);
                 return Ok(());
             }
             let is_new = !lock(&self.nodes).contains_key(&node.name);
@@ -35,7 +35,7 @@ impl Vnet {
             }
             if is_new {
                 self.progress
-                    .node(&node.name, |it| it.state = NodeState::Starting);
+                    .node(&node.name, |report| report.state = NodeState::Starting);
             }
             let done = if is_new {
                 self.make_node(part, node)
@@ -43,9 +43,9 @@ impl Vnet {
                 self.change_node(part, node, &steps.linked)
             };
             let done = done.and_then(|()| self.make_member(part, node));
-            self.progress.node(&node.name, |it| match &done {
-                Ok(()) => it.state = NodeState::Up,
-                Err(error) => it.state = error.state(),
+            self.progress.node(&node.name, |report| match &done {
+                Ok(()) => report.state = NodeState::Up,
+                Err(error) => report.state = error.state(),
             });
             if done.is_ok() && is_new {
                 self.progress.tell(format!("node {} is up", node.name));
@@ -85,7 +85,7 @@ impl Vnet {
         self.progress
             .tell(format!("node {} is recreated: {error}", wanted.name));
         self.progress
-            .node(&wanted.name, |it| it.is_console_ready = false);
+            .node(&wanted.name, |report| report.is_console_ready = false);
         let _ = self.take(&wanted.name);
         node.remove()?;
         drop(node);
@@ -96,8 +96,8 @@ impl Vnet {
     pub(super) fn ask_consoles(&self, part: &HostPart) -> Result<()> {
         each(&part.nodes, |wanted| {
             let known = self.progress.status_of_node(&wanted.name);
-            let is_ready =
-                known.is_some_and(|it| it.is_console_ready || it.state == NodeState::Stopped);
+            let is_ready = known
+                .is_some_and(|known| known.is_console_ready || known.state == NodeState::Stopped);
             if is_ready {
                 return Ok(());
             }
@@ -105,7 +105,7 @@ impl Vnet {
             let limit = if node.is_foreign() { IMAGE } else { CONSOLE };
             node.console().wait_for_answer(limit)?;
             self.progress
-                .node(&wanted.name, |it| it.is_console_ready = true);
+                .node(&wanted.name, |report| report.is_console_ready = true);
             Ok(())
         })
     }

@@ -46,18 +46,22 @@ impl Vnet {
         if *steps == Steps::default() {
             return part.links.iter().collect();
         }
-        let before: BTreeMap<u32, &LinkPart> =
-            current.links.iter().map(|it| (it.number, it)).collect();
+        let before: BTreeMap<u32, &LinkPart> = current
+            .links
+            .iter()
+            .map(|link| (link.number, link))
+            .collect();
         // A namespace that stays keeps its interfaces; a machine may have been replaced.
         let nodes = part.nodes.iter();
-        let changed = nodes.filter(|it| it.kind == Kind::Vm && steps.changed.contains(&it.name));
+        let changed =
+            nodes.filter(|node| node.kind == Kind::Vm && steps.changed.contains(&node.name));
         let touched: BTreeSet<&str> = changed
-            .map(|it| it.name.as_str())
+            .map(|changed| changed.name.as_str())
             .chain(steps.made.iter().map(String::as_str))
             .collect();
         let status = self.progress.status();
         let is_untouched = |link: &LinkPart| {
-            let state = status.links.get(&link.number).map(|it| &it.state);
+            let state = status.links.get(&link.number).map(|link| &link.state);
             state == Some(&LinkState::Up)
                 && before.get(&link.number) == Some(&link)
                 && !steps.touches(link.number)
@@ -120,7 +124,7 @@ impl Vnet {
     fn ask_of(&self, part: &HostPart, link: &LinkPart) -> Option<EchoRequest> {
         let is_plain = !matches!(link.far, Far::Nic(_)) && link.carrier != Carrier::Dif;
         let mut from = link.ends().filter(|_| is_plain);
-        let from = from.find(|end| self.node(&end.node).is_ok_and(|it| !it.is_foreign()))?;
+        let from = from.find(|end| self.node(&end.node).is_ok_and(|node| !node.is_foreign()))?;
         let interface = part.interface(from)?;
         let node = self.node(&from.node).ok()?;
         Some(EchoRequest {
@@ -141,7 +145,7 @@ impl Vnet {
         }
         self.has_flow(link)?;
         let mut from = link.ends();
-        let from = from.find(|end| self.node(&end.node).is_ok_and(|it| !it.is_foreign()));
+        let from = from.find(|end| self.node(&end.node).is_ok_and(|node| !node.is_foreign()));
         let Some(from) = from else {
             return self.foreign_ends_run(link).map(|()| Duration::ZERO);
         };

@@ -31,7 +31,10 @@ impl Vnet {
             return Err(Error::NodeStopped(stopped.clone()));
         }
         (manifest.impairments, manifest.links_down) = (self.impairments(), off.links);
-        let nodes: Result<Vec<_>> = machines.iter().map(|it| self.node(&it.name)).collect();
+        let nodes: Result<Vec<_>> = machines
+            .iter()
+            .map(|machine| self.node(&machine.name))
+            .collect();
         let nodes = nodes?;
         saved::create(into)?;
         let began = Instant::now();
@@ -60,14 +63,14 @@ impl Vnet {
         began: Instant,
     ) -> SaveReport {
         let machines = manifest.machines.iter();
-        let namespaces = part.nodes.iter().filter(|it| it.kind.has_namespace());
+        let namespaces = part.nodes.iter().filter(|node| node.kind.has_namespace());
         SaveReport {
             name: self.dir.name(),
             path: into.to_owned(),
             machines: machines
                 .map(|(name, saved)| (name.clone(), saved.guest.bytes))
                 .collect(),
-            namespaces: namespaces.map(|it| it.name.clone()).collect(),
+            namespaces: namespaces.map(|namespace| namespace.name.clone()).collect(),
             stood_still_ms: began.elapsed().as_secs_f64() * 1000.0,
         }
     }

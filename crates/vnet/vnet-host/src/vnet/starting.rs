@@ -30,7 +30,8 @@ impl Vnet {
                 let done = node.start(&wanted.start, &|line| self.progress.tell(line));
                 if let Err(error) = &done {
                     let state = error.state();
-                    self.progress.node(&wanted.name, |it| it.state = state);
+                    self.progress
+                        .node(&wanted.name, |report| report.state = state);
                 }
                 done?;
             }

@@ -24,9 +24,9 @@ impl Vnet {
         part.node(name).ok_or_else(|| self.no_node(name))?;
         self.switch(|off| off.nodes.insert(name.to_owned()))?;
         self.end_node(name)?;
-        self.progress.node(name, |it| {
-            it.state = NodeState::Stopped;
-            it.is_console_ready = false;
+        self.progress.node(name, |report| {
+            report.state = NodeState::Stopped;
+            report.is_console_ready = false;
         });
         self.progress.tell(format!("node {name} is stopped"));
         self.keep_off(&part)
@@ -40,9 +40,9 @@ impl Vnet {
         let part = lock(&self.part);
         part.node(name).ok_or_else(|| self.no_node(name))?;
         self.switch(|off| off.nodes.remove(name))?;
-        self.progress.node(name, |it| {
-            if it.state == NodeState::Stopped {
-                it.state = NodeState::Starting;
+        self.progress.node(name, |report| {
+            if report.state == NodeState::Stopped {
+                report.state = NodeState::Starting;
             }
         });
         self.keep_off(&part)
@@ -56,9 +56,9 @@ impl Vnet {
         self.start_node(name)?;
         let _part = lock(&self.part);
         self.end_node(name)?;
-        self.progress.node(name, |it| {
-            it.state = NodeState::Starting;
-            it.is_console_ready = false;
+        self.progress.node(name, |report| {
+            report.state = NodeState::Starting;
+            report.is_console_ready = false;
         });
         self.progress.tell(format!("node {name} is restarted"));
         Ok(())

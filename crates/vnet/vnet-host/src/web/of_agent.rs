@@ -114,7 +114,7 @@ impl Shared {
         let reports = self.agent.list();
         let room = ROOM / reports.len().max(ROOMS_MIN);
         let mut histories = self.lock();
-        histories.retain(|name, _| reports.iter().any(|it| it.name == *name));
+        histories.retain(|name, _| reports.iter().any(|report| report.name == *name));
         for report in reports {
             let Ok(age) = self.agent.age(&report.name) else {
                 // The network has been removed meanwhile.
@@ -131,7 +131,7 @@ impl Shared {
     }
 
     fn moment(&self, name: &str, at_ms: u64) -> Result<Moment, ErrorBody> {
-        let moment = self.lock().get(name).and_then(|it| it.at(at_ms));
+        let moment = self.lock().get(name).and_then(|history| history.at(at_ms));
         moment.ok_or_else(|| {
             let what = format!("no history of network {name} is recorded yet");
             ErrorBody::new(ErrorCode::NotFound, what)
@@ -186,7 +186,10 @@ async fn history(
     answer(move || {
         let (since, _) = event_query(query.as_deref().unwrap_or_default())?;
         let age = millis(shared.agent.age(&name)?);
-        let report = shared.lock().get(&name).map(|it| it.report(age, since));
+        let report = shared
+            .lock()
+            .get(&name)
+            .map(|shared| shared.report(age, since));
         Ok(report.unwrap_or_else(|| HistoryReport {
             now_ms: age,
             samples: Vec::new(),
@@ -208,7 +211,7 @@ async fn begin_capture(
         let bad = |what: String| ErrorBody::new(ErrorCode::BadRequest, what);
         let wanted: CaptureWanted = json_in(&body)?;
         let report = shared.agent.report(&name)?;
-        let link = report.links.iter().find(|it| it.number == wanted.link);
+        let link = report.links.iter().find(|link| link.number == wanted.link);
         let link = link.ok_or_else(|| Error::NoLink {
             vnet: name.clone(),
             link: wanted.link,

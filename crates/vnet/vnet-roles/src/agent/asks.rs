@@ -186,9 +186,9 @@ impl Shared {
         // answer only once.
         for connection in [kept.take().map(Ok), None] {
             let connection = connection.unwrap_or_else(|| self.callee.connect());
-            let sent = connection.and_then(|mut it| {
-                self.callee.request(&mut it, &request)?;
-                Ok(it)
+            let sent = connection.and_then(|mut connection| {
+                self.callee.request(&mut connection, &request)?;
+                Ok(connection)
             });
             match sent {
                 Ok(connection) => {

@@ -82,7 +82,7 @@ fn in_plain_words(source: io::Error) -> io::Error {
     use io::ErrorKind::{PermissionDenied, UnexpectedEof};
     let denied = |words: &str| io::Error::new(PermissionDenied, words.to_owned());
     let inner = source.get_ref();
-    match inner.and_then(|it| it.downcast_ref::<rustls::Error>()) {
+    match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidCertificate(wrong)) => match wrong {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => denied(
                 "its certificate is not issued by the authority in this party's `ca.pem`; use \
@@ -265,7 +265,9 @@ impl Connection {
     /// The certificate of the other party.
     pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
         let shown = self.stream.get_ref().conn.peer_certificates()?;
-        shown.first().map(|it| it.clone().into_owned())
+        shown
+            .first()
+            .map(|certificate| certificate.clone().into_owned())
     }
 
     /// Converts an unused connection into a stream, for protocols other than HTTP. `limit` is the

@@ -193,8 +193,11 @@ impl Shared {
             *checked = Instant::now();
             let enders = self.enders.lock().unwrap_or_else(PoisonError::into_inner);
             for (ender, certificate) in enders.iter().flatten() {
-                let is_good = |it| self.callee.tls.is_good(it);
-                if certificate.as_ref().is_some_and(|it| !is_good(it)) {
+                let is_good = |certificate| self.callee.tls.is_good(certificate);
+                if certificate
+                    .as_ref()
+                    .is_some_and(|certificate| !is_good(certificate))
+                {
                     ender.end();
                 }
             }

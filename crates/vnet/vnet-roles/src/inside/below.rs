@@ -104,7 +104,8 @@ impl Below {
         };
         for callee in self.callees.get(party).into_iter().flatten() {
             let reached = callee.connect();
-            let answer = reached.and_then(|mut it| callee.request(&mut it, &request));
+            let answer =
+                reached.and_then(|mut connection| callee.request(&mut connection, &request));
             match answer {
                 Ok(answer) => {
                     return serde_json::from_slice(&answer).map_err(|error| {

@@ -26,7 +26,10 @@ pub fn report(seen: &Seen, document: &Document, look: Option<&Look>) -> VnetRepo
         None => Layout::of(&document, &Layout::default()),
     };
     let standing = &seen.standing;
-    let reason = standing.reason.as_ref().map(|it| it.message.clone());
+    let reason = standing
+        .reason
+        .as_ref()
+        .map(|reason| reason.message.clone());
     let (state, obstacles) = match (standing.is_ready(), standing.is_refused) {
         (true, _) => (VnetState::Ready, Vec::new()),
         (_, true) => (VnetState::Failed, reason.into_iter().collect()),
@@ -103,7 +106,7 @@ fn nodes_of(
     let told = look.into_iter().flat_map(|look| &look.nodes);
     let told: BTreeMap<&str, &NodeReport> = told.map(|node| (node.name.as_str(), node)).collect();
     let node = |(name, wanted): (&str, ResolvedNode)| {
-        let position = document.node.get(name).and_then(|it| it.position);
+        let position = document.node.get(name).and_then(|node| node.position);
         if let Some(node) = told.get(name) {
             return NodeReport {
                 position,
@@ -260,7 +263,7 @@ mod tests {
             panic!("{report:?}");
         };
         assert_eq!(first.ends, ["b:eth0", "a:eth0"]);
-        assert_eq!(first.passed.map(|it| it.frames), [2, 1]);
+        assert_eq!(first.passed.map(|passed| passed.frames), [2, 1]);
         assert_eq!(first.state, LinkState::Up);
         // The host of the other end has not reported.
         assert_eq!(second.ends, ["b:eth1", "c:eth0"]);
@@ -302,7 +305,12 @@ mod tests {
     fn network_that_is_not_made_shows_what_is_wanted() {
         let report = report(&seen(), &document(), None);
         assert_eq!(report.state, VnetState::Changing);
-        assert!(report.nodes.iter().all(|it| it.state == NodeState::Absent));
+        assert!(
+            report
+                .nodes
+                .iter()
+                .all(|node| node.state == NodeState::Absent)
+        );
         assert_eq!(report.links[1].ends, ["b:eth1", "c:eth0"]);
         let layout = Layout::of(&document(), &Layout::default());
         whole(VnetId::new(1), &document(), &layout).check().unwrap();

@@ -62,7 +62,9 @@ impl RequestQueue {
             state.next += 1;
             let waiting = state.waiting.entry(host.to_owned()).or_default();
             let asker = wanted.who.last();
-            let of_asker = waiting.iter().filter(|(_, it)| it.who.last() == asker);
+            let of_asker = waiting
+                .iter()
+                .filter(|(_, request)| request.who.last() == asker);
             let has = of_asker.count();
             if has >= OF_ONE_MAX {
                 let what = format!(

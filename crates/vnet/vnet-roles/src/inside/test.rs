@@ -140,9 +140,9 @@ fn echo(node: &str, to: Ipv4Addr, ask: &SendRequest<'_>) -> Result<u64, String> 
 
 /// The address of a node at an interface; at its first interface if none is given.
 fn address_of(look: &Look, node: &str, interface: Option<&str>) -> Option<Ipv4Addr> {
-    let node = look.nodes.iter().find(|it| it.name == node)?;
+    let node = look.nodes.iter().find(|candidate| candidate.name == node)?;
     let mut interfaces = node.interfaces.iter();
-    let found = interfaces.find(|it| interface.is_none_or(|name| it.name == name))?;
+    let found = interfaces.find(|candidate| interface.is_none_or(|name| candidate.name == name))?;
     found.address.split('/').next()?.parse().ok()
 }
 

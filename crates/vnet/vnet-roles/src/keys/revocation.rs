@@ -73,7 +73,9 @@ impl KeyDir {
     /// The records cannot be read.
     pub fn revocations(&self) -> Result<Vec<(String, Identity, u64)>, KeyError> {
         let all = self.revoked()?.into_iter();
-        Ok(all.map(|it| (it.serial, it.party, it.at)).collect())
+        Ok(all
+            .map(|revoked| (revoked.serial, revoked.party, revoked.at))
+            .collect())
     }
 
     /// Records that a certificate was issued.
@@ -191,7 +193,7 @@ impl Entry {
         };
         let is_hex = !serial.is_empty()
             && serial.len().is_multiple_of(2)
-            && serial.bytes().all(|it| it.is_ascii_hexdigit());
+            && serial.bytes().all(|byte| byte.is_ascii_hexdigit());
         is_hex.then_some(())?;
         Some(Entry {
             serial: serial.to_owned(),

@@ -117,9 +117,8 @@ async fn drained<S: Store + Send + 'static>(
     let mut has_begun = false;
     loop {
         let mut away = nodes_away(asks, host).await?;
-        away.retain(|it| !report.stayed.iter().any(|stayed| stayed.is(it)));
-        let is_for_good =
-            |it: &NodeAway| matches!(&it.to, Err(reason) if reason.code != ReasonCode::Conflict);
+        away.retain(|candidate| !report.stayed.iter().any(|stayed| stayed.is(candidate)));
+        let is_for_good = |away: &NodeAway| matches!(&away.to, Err(reason) if reason.code != ReasonCode::Conflict);
         let (stay, mut away): (Vec<_>, Vec<_>) = away.into_iter().partition(is_for_good);
         report.stayed.extend(stay.into_iter().map(StayedNode::of));
         if !has_begun && !report.stayed.is_empty() {
@@ -140,7 +139,7 @@ async fn drained<S: Store + Send + 'static>(
             report.stayed.extend(away.into_iter().map(StayedNode::of));
             return Ok(report);
         }
-        let place = away.iter().position(|it| it.to.is_ok());
+        let place = away.iter().position(|candidate| candidate.to.is_ok());
         let Some(next) = place.map(|place| away.swap_remove(place)) else {
             tokio::time::sleep(AGAIN).await;
             continue;
@@ -201,11 +200,11 @@ impl std::fmt::Display for StayedNode {
 
 impl std::fmt::Display for DrainReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for it in &self.moved {
-            writeln!(f, "{}: {}", it.name, it.report)?;
+        for node in &self.moved {
+            writeln!(f, "{}: {}", node.name, node.report)?;
         }
-        for it in &self.stayed {
-            writeln!(f, "node {it}")?;
+        for stayed in &self.stayed {
+            writeln!(f, "node {stayed}")?;
         }
         write!(f, "host {} takes no new nodes", self.host)
     }

@@ -186,7 +186,10 @@ impl Places {
     ) -> Option<(Place, oneshot::Receiver<()>)> {
         let mut all = self.lock();
         let (next, guests) = &mut *all;
-        let count = guests.values().filter(|it| it.caller == *caller).count();
+        let count = guests
+            .values()
+            .filter(|guest| guest.caller == *caller)
+            .count();
         if count >= CONNECTIONS_MAX {
             return None;
         }

@@ -65,7 +65,10 @@ impl EventLog {
     /// The events with a number greater than `number`.
     pub fn since(&self, number: u64) -> Vec<Event> {
         let events = self.events.iter().map(|kept| &kept.event);
-        events.filter(|it| it.number > number).cloned().collect()
+        events
+            .filter(|event| event.number > number)
+            .cloned()
+            .collect()
     }
 }
 

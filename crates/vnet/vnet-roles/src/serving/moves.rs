@@ -159,7 +159,10 @@ async fn watch<S: Store + Send + 'static>(
         Ok::<_, Reason>((vnet, pip.neighbours(vnet, &wanted.node)))
     });
     let (vnet, neighbours) = found.await?.map_err(refusal)?;
-    for neighbour in neighbours.into_iter().filter(|it| it.is_namespace) {
+    for neighbour in neighbours
+        .into_iter()
+        .filter(|neighbour| neighbour.is_namespace)
+    {
         let watch = Watch {
             host: neighbour.host,
             node: neighbour.node,

@@ -147,7 +147,7 @@ impl<S: Store> Operations<S> {
     /// No network has this name.
     pub fn whole(&self, now: Instant, name: &str) -> Result<(Seen, Document, u64), ErrorBody> {
         let history = self.histories.get(name);
-        let age = history.map_or(0, |it| now.since(it.began).as_millis());
+        let age = history.map_or(0, |history| now.since(history.began).as_millis());
         Ok((self.seen(name)?, self.document(name)?, age))
     }
 

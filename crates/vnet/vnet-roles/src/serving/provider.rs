@@ -159,10 +159,10 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
     let old: BTreeMap<&str, &HostView> = before
         .hosts
         .iter()
-        .map(|it| (it.name.as_str(), it))
+        .map(|host| (host.name.as_str(), host))
         .collect();
     let hosts = now.hosts.iter().filter_map(|host| {
-        let was = old.get(host.name.as_str()).is_some_and(|it| it.is_there);
+        let was = old.get(host.name.as_str()).is_some_and(|old| old.is_there);
         match (was, host.is_there) {
             (false, true) => Some(format!("host {} reports", host.name)),
             (true, false) => Some(format!("host {} is silent", host.name)),
@@ -170,7 +170,9 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
         }
     });
     let drained = now.hosts.iter().filter_map(|host| {
-        let was = old.get(host.name.as_str()).is_some_and(|it| it.is_drained);
+        let was = old
+            .get(host.name.as_str())
+            .is_some_and(|old| old.is_drained);
         match (was, host.is_drained) {
             (false, true) => Some(format!("host {} takes no new nodes", host.name)),
             (true, false) => Some(format!("host {} takes nodes again", host.name)),
@@ -179,11 +181,11 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
     });
     let mut all: Vec<String> = hosts.chain(drained).collect();
     let key = |part: &PartView| (part.vnet, part.state == PartState::Held);
-    let old: BTreeMap<_, &PartView> = before.parts.iter().map(|it| (key(it), it)).collect();
+    let old: BTreeMap<_, &PartView> = before.parts.iter().map(|part| (key(part), part)).collect();
     for part in &now.parts {
         let name = format!("{} of {}", part.name, part.vnp);
         let was = old.get(&key(part));
-        let word = match (was.map(|it| (it.round, it.state)), part.state) {
+        let word = match (was.map(|was| (was.round, was.state)), part.state) {
             (Some(was), state) if was == (part.round, state) => None,
             (_, PartState::Held) => Some("is held"),
             (_, PartState::Leaving) => Some("is being removed"),
@@ -202,7 +204,7 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
                     node.name, node.host
                 ));
             }
-            let word = match (was.map(|it| &it.state), &node.state) {
+            let word = match (was.map(|was| &was.state), &node.state) {
                 (Some(was), state) if was == state => continue,
                 (_, NodeState::Up) => "is up".to_owned(),
                 (_, NodeState::Stopped) => "is stopped by its operator".to_owned(),
@@ -214,8 +216,15 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
         }
     }
     let current: Vec<_> = now.parts.iter().map(key).collect();
-    for part in before.parts.iter().filter(|it| !current.contains(&key(it))) {
-        let is_made = now.parts.iter().any(|it| it.vnet == part.vnet);
+    for part in before
+        .parts
+        .iter()
+        .filter(|part| !current.contains(&key(part)))
+    {
+        let is_made = now
+            .parts
+            .iter()
+            .any(|candidate| candidate.vnet == part.vnet);
         match part.state {
             PartState::Held if is_made => {}
             PartState::Held => all.push(format!("{} of {} is let go", part.name, part.vnp)),

@@ -101,7 +101,7 @@ fn granted<'a, S: Store>(
 ) -> Result<&'a Grant, ErrorBody> {
     let grants = operations.grants(name).ok();
     let grant = grants.and_then(|all| all.get(who));
-    grant.filter(|it| !it.has_ended(now)).ok_or_else(|| {
+    grant.filter(|grant| !grant.has_ended(now)).ok_or_else(|| {
         let name: String = name.chars().take(64).collect();
         denied(format!(
             "delegate {who} has no rights in a network {name}; operator {} can grant them (`carina \

@@ -148,7 +148,9 @@ impl<S: Store + Send + 'static> Watching<S> {
     pub fn history(&self, name: &str, since_ms: u64) -> Result<HistoryReport, ErrorBody> {
         let (_, _, age_ms) = self.wanted_of(name)?;
         let kept = lock(&self.kept);
-        let report = kept.get(name).map(|it| it.history.report(age_ms, since_ms));
+        let report = kept
+            .get(name)
+            .map(|kept| kept.history.report(age_ms, since_ms));
         Ok(report.unwrap_or(HistoryReport {
             now_ms: age_ms,
             samples: Vec::new(),
@@ -162,7 +164,7 @@ impl<S: Store + Send + 'static> Watching<S> {
     /// Nothing is recorded yet.
     pub fn moment(&self, name: &str, at_ms: u64) -> Result<Moment, ErrorBody> {
         let kept = lock(&self.kept);
-        let moment = kept.get(name).and_then(|it| it.history.at(at_ms));
+        let moment = kept.get(name).and_then(|kept| kept.history.at(at_ms));
         moment.ok_or_else(|| {
             let name: String = name.chars().take(64).collect();
             let what = format!("no history of network {name} is recorded yet");
@@ -219,7 +221,7 @@ impl<S: Store + Send + 'static> Watching<S> {
             let room = ROOM / kept.len().max(ROOMS_MIN);
             let told = match kept
                 .get_mut(name)
-                .filter(|it| it.history.is_of(&now.report))
+                .filter(|kept| kept.history.is_of(&now.report))
             {
                 Some(kept) => {
                     kept.history.note(age_ms, now.report.clone(), room);
@@ -260,12 +262,12 @@ impl<S: Store + Send + 'static> Watching<S> {
             return;
         };
         let listed = self.handle.ask_and_wait(|it, _| it.list());
-        let names: Vec<String> = listed.into_iter().flatten().map(|it| it.name).collect();
+        let names: Vec<String> = listed.into_iter().flatten().map(|vnet| vnet.name).collect();
         lock(&self.kept).retain(|name, _| names.contains(name));
         for name in names {
             let is_due = lock(&self.kept)
                 .get(&name)
-                .is_none_or(|it| it.noted.elapsed() >= every);
+                .is_none_or(|candidate| candidate.noted.elapsed() >= every);
             if is_due {
                 // The network may have been removed meanwhile.
                 let _ = self.look(&name);
@@ -288,9 +290,13 @@ fn changes(before: &VnetReport, now: &VnetReport) -> Vec<String> {
     let nodes: BTreeMap<&str, &NodeReport> = before
         .nodes
         .iter()
-        .map(|it| (it.name.as_str(), it))
+        .map(|node| (node.name.as_str(), node))
         .collect();
-    let links: BTreeMap<u32, &LinkReport> = before.links.iter().map(|it| (it.number, it)).collect();
+    let links: BTreeMap<u32, &LinkReport> = before
+        .links
+        .iter()
+        .map(|link| (link.number, link))
+        .collect();
     let nodes = now.nodes.iter().filter_map(|node| {
         let old = nodes.get(node.name.as_str())?;
         let word = match &node.state {

@@ -88,11 +88,15 @@ fn history_is_bounded_and_keeps_what_is_long_ago() {
         history.note(second * 1000, report(VnetState::Ready, second), ROOM);
         assert!(history.samples.len() <= SAMPLES_MAX);
     }
-    let times: Vec<u64> = history.samples.iter().map(|it| it.at_ms).collect();
+    let times: Vec<u64> = history.samples.iter().map(|sample| sample.at_ms).collect();
     assert_eq!((times[0], *times.last().unwrap()), (0, 99_999_000));
     assert!(times.is_sorted());
     let half = times.len() / 2;
-    assert!(times[half + 1..].windows(2).all(|it| it[1] - it[0] == 1000));
+    assert!(
+        times[half + 1..]
+            .windows(2)
+            .all(|pair| pair[1] - pair[0] == 1000)
+    );
     // The smallest possible room.
     history.note(100_000_000, report(VnetState::Ready, 1), 1);
     assert!(history.samples.len() <= SAMPLES_MIN);

@@ -53,11 +53,11 @@ fn check_pair<T: Copy + PartialEq + ToString>(
     pair: [T; 2],
     is_of_host: fn(T) -> bool,
 ) -> Result<(), Fault> {
-    if let Some(address) = pair.into_iter().find(|it| !is_of_host(*it)) {
+    if let Some(address) = pair.into_iter().find(|candidate| !is_of_host(*candidate)) {
         return Err(Fault::NoHostAddress(address.to_string()));
     }
     if prefixes[0] != prefixes[1] || pair[0] == pair[1] {
-        let addresses = pair.map(|it| it.to_string());
+        let addresses = pair.map(|pair| pair.to_string());
         return Err(Fault::NotOnePrefix(addresses));
     }
     Ok(())
@@ -65,24 +65,28 @@ fn check_pair<T: Copy + PartialEq + ToString>(
 
 /// Whether an interface can have this address: a unicast address that is not the first or the last
 /// of its prefix.
-fn is_of_host(it: InterfaceAddress) -> bool {
-    let address = it.address();
+fn is_of_host(interface: InterfaceAddress) -> bool {
+    let address = interface.address();
     let is_unicast = !(address.is_multicast()
         || address.is_loopback()
         || address.octets()[0] == 0
         || address.octets()[0] >= 240);
-    let host_bits = u32::MAX.checked_shr(it.bits().into()).unwrap_or_default();
+    let host_bits = u32::MAX
+        .checked_shr(interface.bits().into())
+        .unwrap_or_default();
     let host = address.to_bits() & host_bits;
-    is_unicast && it.bits() > 0 && (it.bits() >= 31 || (host != 0 && host != host_bits))
+    is_unicast
+        && interface.bits() > 0
+        && (interface.bits() >= 31 || (host != 0 && host != host_bits))
 }
 
-fn is_of_host6(it: InterfaceAddress6) -> bool {
-    let address = it.address();
+fn is_of_host6(interface: InterfaceAddress6) -> bool {
+    let address = interface.address();
     let is_unicast = !(address.is_multicast()
         || address.is_loopback()
         || address.is_unspecified()
         || address.is_unicast_link_local());
-    is_unicast && it.bits() > 0
+    is_unicast && interface.bits() > 0
 }
 
 impl Document {
@@ -98,7 +102,7 @@ fn overlaps(document: &Document) -> Vec<(usize, Fault)> {
     // The links of a segment share a prefix, which the first of them stands for.
     let segments = document.segments().into_iter();
     let others: BTreeSet<usize> = segments
-        .flat_map(|it| it.links.into_iter().skip(1))
+        .flat_map(|segment| segment.links.into_iter().skip(1))
         .collect();
     let links = || {
         let all = document.link.iter().enumerate();
@@ -145,10 +149,17 @@ fn overlapping(mut ranges: Vec<(u128, u128, usize)>) -> Vec<(usize, Fault)> {
 
 /// Links with addresses in a prefix from which the layout of the network takes addresses itself.
 fn of_layout(document: &Document) -> Vec<(usize, Fault)> {
-    let has_cards = |name: &String| document.resolved(name).is_some_and(|it| it.nics.count > 0);
+    let has_cards = |name: &String| {
+        document
+            .resolved(name)
+            .is_some_and(|node| node.nics.count > 0)
+    };
     let reserved = [
         (
-            document.link.iter().any(|it| it.addresses.is_none()),
+            document
+                .link
+                .iter()
+                .any(|candidate| candidate.addresses.is_none()),
             [10, 0, 0, 0],
             17,
             "links without addresses",
@@ -173,7 +184,7 @@ fn of_layout(document: &Document) -> Vec<(usize, Fault)> {
         ),
     ];
     let mut faults = Vec::new();
-    for (_, first, bits, of) in reserved.into_iter().filter(|it| it.0) {
+    for (_, first, bits, of) in reserved.into_iter().filter(|candidate| candidate.0) {
         let range = InterfaceAddress::new(Ipv4Addr::from(first), bits).expect("it is a prefix");
         for (number, link) in document.link.iter().enumerate() {
             let Some([address, _]) = link.addresses else {

@@ -226,8 +226,8 @@ impl Checker<'_> {
         for user in &access.users {
             self.name(place, user);
             let points = self.document.access.values();
-            let extended = points.filter(|it| it.attach == Attach::Extend);
-            let times = extended.filter(|it| it.users.contains(user)).count();
+            let extended = points.filter(|point| point.attach == Attach::Extend);
+            let times = extended.filter(|point| point.users.contains(user)).count();
             if times > 1 || self.document.node.contains_key(user) {
                 self.find(place, Fault::UserIsNode(user.clone()));
             }

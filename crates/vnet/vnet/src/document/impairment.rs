@@ -138,13 +138,16 @@ impl std::fmt::Display for Impairment {
     /// Writes the impairment as a user types it: `delay=20ms loss=1%`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let all = [
-            ("delay", self.delay.map(|it| it.to_string())),
-            ("jitter", self.jitter.map(|it| it.to_string())),
-            ("loss", self.loss.map(|it| it.to_string())),
-            ("duplicate", self.duplicate.map(|it| it.to_string())),
-            ("reorder", self.reorder.map(|it| it.to_string())),
-            ("corrupt", self.corrupt.map(|it| it.to_string())),
-            ("rate", self.rate.map(|it| it.to_string())),
+            ("delay", self.delay.map(|delay| delay.to_string())),
+            ("jitter", self.jitter.map(|jitter| jitter.to_string())),
+            ("loss", self.loss.map(|loss| loss.to_string())),
+            (
+                "duplicate",
+                self.duplicate.map(|duplicate| duplicate.to_string()),
+            ),
+            ("reorder", self.reorder.map(|reorder| reorder.to_string())),
+            ("corrupt", self.corrupt.map(|corrupt| corrupt.to_string())),
+            ("rate", self.rate.map(|rate| rate.to_string())),
         ];
         let set = all
             .into_iter()
@@ -217,7 +220,8 @@ impl std::fmt::Display for LinkImpairment {
     /// Writes `delay=20ms` if both directions have the same impairment, else
     /// `delay=20ms from its first end, none from its second`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let words = |side: Option<Impairment>| side.map_or("none".to_owned(), |it| it.to_string());
+        let words =
+            |side: Option<Impairment>| side.map_or("none".to_owned(), |side| side.to_string());
         if self.there == self.back {
             f.write_str(&words(self.there))
         } else {
@@ -234,12 +238,13 @@ impl Link {
     pub fn impairment(&self) -> LinkImpairment {
         let [there, back] = [0, 1].map(|side| {
             let impairment = Impairment {
-                delay: of_side(self.delay, side).filter(|it| *it != Span::ZERO),
-                jitter: of_side(self.jitter, side).filter(|it| *it != Span::ZERO),
-                loss: of_side(self.loss, side).filter(|it| *it != Share::ZERO),
-                duplicate: of_side(self.duplicate, side).filter(|it| *it != Share::ZERO),
-                reorder: of_side(self.reorder, side).filter(|it| *it != Share::ZERO),
-                corrupt: of_side(self.corrupt, side).filter(|it| *it != Share::ZERO),
+                delay: of_side(self.delay, side).filter(|candidate| *candidate != Span::ZERO),
+                jitter: of_side(self.jitter, side).filter(|candidate| *candidate != Span::ZERO),
+                loss: of_side(self.loss, side).filter(|candidate| *candidate != Share::ZERO),
+                duplicate: of_side(self.duplicate, side)
+                    .filter(|candidate| *candidate != Share::ZERO),
+                reorder: of_side(self.reorder, side).filter(|candidate| *candidate != Share::ZERO),
+                corrupt: of_side(self.corrupt, side).filter(|candidate| *candidate != Share::ZERO),
                 rate: None,
             };
             impairment.unless_empty()
@@ -250,17 +255,17 @@ impl Link {
     /// Gives the link these impairments, without their `rate`.
     pub fn set_impairment(&mut self, both: &LinkImpairment) {
         let sides = [0, 1].map(|side| both.of_side(side).unwrap_or_default());
-        self.delay = pair(sides.map(|it| it.delay), Span::ZERO);
-        self.jitter = pair(sides.map(|it| it.jitter), Span::ZERO);
-        self.loss = pair(sides.map(|it| it.loss), Share::ZERO);
-        self.duplicate = pair(sides.map(|it| it.duplicate), Share::ZERO);
-        self.reorder = pair(sides.map(|it| it.reorder), Share::ZERO);
-        self.corrupt = pair(sides.map(|it| it.corrupt), Share::ZERO);
+        self.delay = pair(sides.map(|side| side.delay), Span::ZERO);
+        self.jitter = pair(sides.map(|side| side.jitter), Span::ZERO);
+        self.loss = pair(sides.map(|side| side.loss), Share::ZERO);
+        self.duplicate = pair(sides.map(|side| side.duplicate), Share::ZERO);
+        self.reorder = pair(sides.map(|side| side.reorder), Share::ZERO);
+        self.corrupt = pair(sides.map(|side| side.corrupt), Share::ZERO);
     }
 }
 
 fn of_side<T: Copy>(setting: Option<PerDirection<T>>, side: usize) -> Option<T> {
-    setting.map(|it| it.sides()[side])
+    setting.map(|setting| setting.sides()[side])
 }
 
 /// The setting of both directions; `None` if neither has one.

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(both, PerDirection::both("10ms".parse().unwrap()));
         assert_eq!(serde_json::to_string(&both).unwrap(), "\"10ms\"");
         let each = read("[\"10ms\", \"20ms\"]").unwrap();
-        assert_eq!(each.sides().map(|it| it.to_string()), ["10ms", "20ms"]);
+        assert_eq!(each.sides().map(|side| side.to_string()), ["10ms", "20ms"]);
         assert_eq!(serde_json::to_string(&each).unwrap(), "[\"10ms\",\"20ms\"]");
         assert_eq!("10ms  20ms".parse(), Ok(each));
         assert_eq!("10ms".parse(), Ok(both));

@@ -79,7 +79,11 @@ impl Document {
                     .map(|number| (*number, &self.link[*number]))
             };
             for (number, link) in links() {
-                faults.extend(self.check_ports(link).into_iter().map(|it| (number, it)));
+                faults.extend(
+                    self.check_ports(link)
+                        .into_iter()
+                        .map(|fault| (number, fault)),
+                );
             }
             let ends = links().flat_map(|(_, link)| &link.ends);
             let ends = ends.map(|end| (self.is_bridge(&end.node), end));
@@ -92,15 +96,21 @@ impl Document {
                 faults.push((segment.links[0], Fault::TooMany { what, count, max }));
             }
             let v4 = |link: &Link| {
-                link.addresses
-                    .map(|it| it.map(|it| (it.to_string(), it.prefix().to_string())))
+                link.addresses.map(|address| {
+                    address.map(|pair| (pair.to_string(), pair.prefix().to_string()))
+                })
             };
             let v6 = |link: &Link| {
-                link.addresses6
-                    .map(|it| it.map(|it| (it.to_string(), it.prefix().to_string())))
+                link.addresses6.map(|address6| {
+                    address6.map(|pair| (pair.to_string(), pair.prefix().to_string()))
+                })
             };
-            faults.extend(self.check_one_prefix(links().map(|(number, it)| (number, it, v4(it)))));
-            faults.extend(self.check_one_prefix(links().map(|(number, it)| (number, it, v6(it)))));
+            faults.extend(
+                self.check_one_prefix(links().map(|(number, link)| (number, link, v4(link)))),
+            );
+            faults.extend(
+                self.check_one_prefix(links().map(|(number, link)| (number, link, v6(link)))),
+            );
         }
         faults.sort_by_key(|(number, _)| *number);
         faults

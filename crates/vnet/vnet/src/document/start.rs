@@ -120,7 +120,7 @@ impl Start {
     /// Longest time for each command.
     #[must_use]
     pub fn deadline(&self) -> std::time::Duration {
-        let span = self.exec_deadline.map(|it| it.duration());
+        let span = self.exec_deadline.map(|limit| limit.duration());
         let span = span.unwrap_or(Duration::from_nanos(60_000_000_000));
         std::time::Duration::from_nanos(span.as_nanos())
     }
@@ -214,7 +214,7 @@ impl NodeFile {
             _ => return Err(StartError::Content(self.path.clone())),
         }
         let mode = self.mode.as_deref().unwrap_or("0644");
-        let is_octal = mode.bytes().all(|it| matches!(it, b'0'..=b'7'));
+        let is_octal = mode.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
         if !is_octal || !(3..=4).contains(&mode.len()) {
             return Err(StartError::Mode(beginning(mode)));
         }

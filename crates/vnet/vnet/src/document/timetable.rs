@@ -197,8 +197,8 @@ mod tests {
 
     fn timetable(down: &[&str], every: Option<&str>) -> Timetable {
         Timetable {
-            down: down.iter().map(|it| it.parse().unwrap()).collect(),
-            every: every.map(|it| it.parse().unwrap()),
+            down: down.iter().map(|text| text.parse().unwrap()).collect(),
+            every: every.map(|text| text.parse().unwrap()),
         }
     }
 
@@ -209,7 +209,9 @@ mod tests {
     #[test]
     fn link_is_down_at_its_times_in_each_period() {
         let once = timetable(&["10s-15s", "20s-30s"], None);
-        let down: Vec<u64> = (0..60).filter(|it| once.is_down(seconds(*it))).collect();
+        let down: Vec<u64> = (0..60)
+            .filter(|candidate| once.is_down(seconds(*candidate)))
+            .collect();
         let wanted: Vec<u64> = (10..15).chain(20..30).collect();
         assert_eq!(down, wanted);
         assert_eq!(once.next_change(seconds(0)), Some(seconds(10)));

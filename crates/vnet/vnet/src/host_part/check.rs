@@ -264,7 +264,7 @@ fn check_node(node: &NodePart, all: &mut BTreeMap<EndPart, u32>) -> Result<(), P
         let node = node.name.clone();
         return Err(PartError::Start { node, error });
     }
-    if let Some(file) = node.start.files.iter().find(|it| it.content.is_none()) {
+    if let Some(file) = node.start.files.iter().find(|file| file.content.is_none()) {
         let (node, path) = (node.name.clone(), file.path.clone());
         return Err(PartError::Unread { node, path });
     }

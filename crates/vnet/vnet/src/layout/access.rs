@@ -154,14 +154,17 @@ mod tests {
     fn access_point_is_an_interface_that_other_nodes_reach() {
         let layout = Layout::of(&document(CHAIN, "\"alice\""), &Layout::default());
         let interfaces = layout.interfaces(VnetId::new(0), "a");
-        let names: Vec<&str> = interfaces.iter().map(|it| it.name.as_str()).collect();
+        let names: Vec<&str> = interfaces
+            .iter()
+            .map(|interface| interface.name.as_str())
+            .collect();
         assert_eq!(names, ["eth0", "eth1"]);
         assert_eq!(interfaces[1].address.to_string(), "10.128.0.1/23");
         assert_eq!(interfaces[1].peer.to_string(), "10.128.0.2");
         let routes = layout.routes();
         let to_users = |node: &str| {
             let mut all = routes[node].iter();
-            let found = all.find(|it| it.to.to_string() == "10.128.0.0/23");
+            let found = all.find(|candidate| candidate.to.to_string() == "10.128.0.0/23");
             found.map(|route| route.via.to_string())
         };
         assert_eq!(to_users("a"), None);

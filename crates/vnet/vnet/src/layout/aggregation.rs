@@ -63,7 +63,7 @@ fn merged(one: &[u32], other: &[u32]) -> Vec<u32> {
     let both: Vec<u32> = one
         .iter()
         .copied()
-        .filter(|it| other.contains(it))
+        .filter(|candidate| other.contains(candidate))
         .collect();
     if both.is_empty() {
         [one, other].concat()
@@ -84,7 +84,7 @@ fn add(tree: &Tree, prefix: Prefix, covering: Option<u32>, routes: &mut Vec<(Pre
             }
         }
         Tree::Full(hops, trees) => {
-            let is_covered = covering.is_some_and(|it| hops.contains(&it));
+            let is_covered = covering.is_some_and(|hop| hops.contains(&hop));
             let hop = if is_covered {
                 covering
             } else {
@@ -93,7 +93,11 @@ fn add(tree: &Tree, prefix: Prefix, covering: Option<u32>, routes: &mut Vec<(Pre
             if !is_covered {
                 routes.extend(hop.map(|hop| (prefix, hop)));
             }
-            for (tree, half) in trees.iter().flat_map(|it| it.iter()).zip(halves(prefix)) {
+            for (tree, half) in trees
+                .iter()
+                .flat_map(|tree| tree.iter())
+                .zip(halves(prefix))
+            {
                 add(tree, half, hop.or(covering), routes);
             }
         }
@@ -153,12 +157,13 @@ mod tests {
             let prefixes = prefixes.filter_map(|(at, hop)| Some((at as u32 * 4, 30, (*hop)?)));
             let prefixes: Vec<_> = prefixes.collect();
             let routes = of(&prefixes);
-            assert!(routes.len() <= prefixes.iter().filter(|it| it.2.is_some()).count());
+            assert!(routes.len() <= prefixes.iter().filter(|prefix| prefix.2.is_some()).count());
             for (at, hop) in places.iter().enumerate() {
                 let address = at as u32 * 4 + 1;
-                let covers = |it: &&(u32, u8, u32)| (address ^ it.0).leading_zeros() >= it.1.into();
-                let found = routes.iter().filter(covers).max_by_key(|it| it.1);
-                let found = found.map(|it| it.2);
+                let covers =
+                    |route: &&(u32, u8, u32)| (address ^ route.0).leading_zeros() >= route.1.into();
+                let found = routes.iter().filter(covers).max_by_key(|route| route.1);
+                let found = found.map(|found| found.2);
                 match hop {
                     Some(None) => {}
                     other => assert_eq!(found, other.flatten(), "{places:?}: {routes:?}"),

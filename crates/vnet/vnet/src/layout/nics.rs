@@ -47,7 +47,7 @@ pub(super) fn lay(
     before: &BTreeMap<u32, LaidNic>,
     taken: &mut BTreeSet<EndPart>,
 ) -> BTreeMap<u32, LaidNic> {
-    let count = |node: &str| document.resolved(node).map_or(0, |it| it.nics.count);
+    let count = |node: &str| document.resolved(node).map_or(0, |node| node.nics.count);
     let wanted = before
         .iter()
         .filter(|(_, laid)| laid.place < count(&laid.end.node));
@@ -56,7 +56,7 @@ pub(super) fn lay(
         free.map(|(number, laid)| (*number, laid.clone())).collect();
     let known: BTreeSet<(String, u32)> = nics
         .values()
-        .map(|it| (it.end.node.clone(), it.place))
+        .map(|nic| (nic.end.node.clone(), nic.place))
         .collect();
     let mut number = FIRST;
     for node in document.node.keys() {

@@ -92,9 +92,12 @@ pub(super) fn lay(document: &Document, links: &mut BTreeMap<u32, LaidLink>) {
         for is_new in [false, true] {
             for place in &members.links {
                 let link = &links[place];
-                let before = link.segment.as_ref().filter(|it| it.number == number);
+                let before = link
+                    .segment
+                    .as_ref()
+                    .filter(|segment| segment.number == number);
                 for (side, is_bridge) in bridged(link).into_iter().enumerate() {
-                    let before = before.map(|it| it.hosts[side]);
+                    let before = before.map(|before| before.hosts[side]);
                     let end = &link.ends[side];
                     // All links of a bridge share its address.
                     let interface = if is_bridge { "" } else { &end.interface };
@@ -128,10 +131,16 @@ pub(super) fn lay(document: &Document, links: &mut BTreeMap<u32, LaidLink>) {
 fn numbers(all: &[Members], links: &BTreeMap<u32, LaidLink>) -> Vec<u32> {
     let mut taken = BTreeSet::new();
     let before = |members: &Members, taken: &mut BTreeSet<u32>| {
-        let mut numbers = members.links.iter().filter_map(|it| links[it].segment());
+        let mut numbers = members
+            .links
+            .iter()
+            .filter_map(|link| links[link].segment());
         numbers.find(|number| *number < SEGMENTS_MAX && taken.insert(*number))
     };
-    let kept: Vec<Option<u32>> = all.iter().map(|it| before(it, &mut taken)).collect();
+    let kept: Vec<Option<u32>> = all
+        .iter()
+        .map(|segment| before(segment, &mut taken))
+        .collect();
     let mut free = (0..).filter(|number| !taken.contains(number));
     let number = |kept: Option<u32>| kept.or_else(|| free.next()).unwrap_or_default();
     kept.into_iter().map(number).collect()
@@ -153,8 +162,8 @@ impl<'a> Hosts<'a> {
         if self.of.contains_key(&end) {
             return;
         }
-        let before = before.filter(|it| (1..=HOSTS_MAX).contains(it));
-        let host = match before.filter(|it| !self.taken.contains(it)) {
+        let before = before.filter(|before| (1..=HOSTS_MAX).contains(before));
+        let host = match before.filter(|before| !self.taken.contains(before)) {
             Some(host) => host,
             None if is_new => self.free(end.1.is_empty()),
             None => return,
@@ -214,7 +223,9 @@ mod tests {
 
     fn addresses(layout: &Layout, node: &str) -> Vec<String> {
         let all = layout.interfaces(VnetId::new(1), node);
-        all.iter().map(|it| it.address.to_string()).collect()
+        all.iter()
+            .map(|segment| segment.address.to_string())
+            .collect()
     }
 
     #[test]

@@ -61,8 +61,8 @@ impl FromAgent {
     /// those who run the host: network, node, and the reason in the host's own words.
     #[must_use]
     pub fn new_failures(&self, before: Option<&FromAgent>) -> Vec<String> {
-        let known = before.into_iter().flat_map(|it| &it.parts);
-        let known: BTreeMap<VnetId, &HostStatus> = known.map(|it| (it.vnet, it)).collect();
+        let known = before.into_iter().flat_map(|before| &before.parts);
+        let known: BTreeMap<VnetId, &HostStatus> = known.map(|known| (known.vnet, known)).collect();
         let mut lines = Vec::new();
         for part in &self.parts {
             let before = known.get(&part.vnet);
@@ -81,13 +81,15 @@ impl FromAgent {
                 ));
             };
             for (name, node) in &part.nodes {
-                let was = before.and_then(|it| it.nodes.get(name)).map(|it| &it.state);
+                let was = before
+                    .and_then(|before| before.nodes.get(name))
+                    .map(|node| &node.state);
                 if was != Some(&node.state) {
                     say(name, &node.state);
                 }
             }
-            let was = before.and_then(|it| it.refused.as_ref());
-            if let Some(change) = part.refused.as_ref().filter(|it| was != Some(it)) {
+            let was = before.and_then(|before| before.refused.as_ref());
+            if let Some(change) = part.refused.as_ref().filter(|refused| was != Some(refused)) {
                 say(&change.node, &change.state);
             }
         }

@@ -85,7 +85,7 @@ impl PartRequest {
             vnet: VnetId::new(0),
             name: self.name.clone(),
             generation: 0,
-            nodes: self.nodes.iter().map(|it| it.node.clone()).collect(),
+            nodes: self.nodes.iter().map(|node| node.node.clone()).collect(),
             links,
         };
         whole.check()

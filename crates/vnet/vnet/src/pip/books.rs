@@ -247,7 +247,9 @@ impl Books {
             let own = own
                 .and_then(|own| own.hosts.get(&number).copied())
                 .unwrap_or_default();
-            let name = ground.host_entry(HostId::of(number)).map(|it| &it.name);
+            let name = ground
+                .host_entry(HostId::of(number))
+                .map(|host_entry| &host_entry.name);
             let is_drained = name.is_some_and(|name| self.is_drained(name));
             hosts.push(if !is_present(HostId::of(number)) {
                 Amounts::default()

@@ -20,11 +20,11 @@ impl<S: Store> Pip<S> {
         far: &[(EndPart, TunnelEnd)],
     ) -> Result<Step, StoreError> {
         let made = self.books.made(key.vnet);
-        if self.is_of_another(vnp, key.vnet) || made.is_some_and(|it| it.round > key.round) {
+        if self.is_of_another(vnp, key.vnet) || made.is_some_and(|made| made.round > key.round) {
             self.count("commitment that is late or of another's network");
             return Ok(Step::Done);
         }
-        if made.is_some_and(|it| it.round == key.round && !it.is_leaving) {
+        if made.is_some_and(|made| made.round == key.round && !made.is_leaving) {
             self.tell(vnp, FromPip::Committed { key });
             return Ok(Step::Done);
         }
@@ -32,7 +32,7 @@ impl<S: Store> Pip<S> {
             .books
             .held(key.vnet)
             .filter(|held| held.round == key.round);
-        let Some(held) = held.filter(|_| !made.is_some_and(|it| it.is_leaving)) else {
+        let Some(held) = held.filter(|_| !made.is_some_and(|made| made.is_leaving)) else {
             if !self.books.is_current(&mut self.store, now, key.vnet)? {
                 return Ok(Step::Again);
             }

@@ -42,7 +42,7 @@ impl<S: Store> Pip<S> {
     ) -> Result<bool, Reason> {
         if self.ground.host(host).is_none() {
             let hosts = self.ground.inventory.hosts.iter();
-            let known: Vec<&str> = hosts.map(|it| it.name.as_str()).collect();
+            let known: Vec<&str> = hosts.map(|host| host.name.as_str()).collect();
             let host: String = host.chars().take(64).collect();
             let words = format!(
                 "the inventory has no host {host}; it has: {}",
@@ -173,15 +173,23 @@ impl<S: Store> Pip<S> {
             let planned = self.planned_in(now, target, 0, Duration::ZERO, &mut room);
             match planned {
                 Ok(_) => ways.push(host.name.clone()),
-                Err(reason) if refusals.iter().any(|it| it.message == reason.message) => {}
+                Err(reason)
+                    if refusals
+                        .iter()
+                        .any(|refusal| refusal.message == reason.message) => {}
                 Err(reason) => refusals.push(reason),
             }
         }
         if !ways.is_empty() {
             return Ok(ways);
         }
-        let passes = refusals.iter().any(|it| it.code == ReasonCode::Conflict);
-        let words: Vec<String> = refusals.into_iter().map(|it| it.message).collect();
+        let passes = refusals
+            .iter()
+            .any(|refusal| refusal.code == ReasonCode::Conflict);
+        let words: Vec<String> = refusals
+            .into_iter()
+            .map(|refusal| refusal.message)
+            .collect();
         let (code, words) = match (passes, words.is_empty()) {
             (true, _) => (ReasonCode::Conflict, words.join("; ")),
             (false, false) => (ReasonCode::Impossible, words.join("; ")),

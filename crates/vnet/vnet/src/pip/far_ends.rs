@@ -82,7 +82,7 @@ fn keys<'a>(
 }
 
 fn key(laid: &Laid, near: &EndPart, end: &TunnelEnd) -> Option<TunnelKey> {
-    let is_near = |it: &PartEnd| matches!(it, PartEnd::Node(node) if node == near);
+    let is_near = |end: &PartEnd| matches!(end, PartEnd::Node(node) if node == near);
     let links = laid.part.links.iter().zip(&laid.placement.tunnels);
     links.into_iter().find_map(|(link, tunnel)| {
         let side = link.ends.iter().position(is_near)?;

@@ -13,7 +13,12 @@ use super::placing::{Placement, Tunnel};
 
 /// The part that one host has to make under a placement.
 pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: &str) -> HostPart {
-    let is_here = |node: &str| placement.hosts.get(node).is_some_and(|it| it == host);
+    let is_here = |node: &str| {
+        placement
+            .hosts
+            .get(node)
+            .is_some_and(|candidate| candidate == host)
+    };
     let nodes = made.laid.part.nodes.iter().map(|wanted| &wanted.node);
     let mut links = Vec::new();
     for (link, tunnel) in made.laid.part.links.iter().zip(&placement.tunnels) {
@@ -53,7 +58,9 @@ pub(super) fn host_part(vnet: VnetId, made: &Made, placement: &Placement, host: 
         Far::Nic(nic) => nic.interface.is_none(),
         Far::Here(_) | Far::Host(_) => false,
     };
-    let points = points.filter(is_outer).filter(|it| is_here(&it.near.node));
+    let points = points
+        .filter(is_outer)
+        .filter(|point| is_here(&point.near.node));
     links.extend(points.cloned());
     HostPart {
         vnet,
@@ -142,9 +149,9 @@ pub(super) fn status(made: &Made, reported: &BTreeMap<&str, Option<&HostStatus>>
         // Until a move is decided, hosts other than its destination keep the previous generation.
         let least = made.generation() - u64::from(made.undecided().is_some());
         let change = reported.and_then(|reported| reported.refused.as_ref());
-        let change = change.filter(|it| it.generation >= least);
+        let change = change.filter(|change| change.generation >= least);
         let Some(reported) = reported.filter(|reported| reported.generation >= least) else {
-            obstacles.extend(change.and_then(|it| obstacle_of(&it.node, &it.state)));
+            obstacles.extend(change.and_then(|change| obstacle_of(&change.node, &change.state)));
             let mut here = made.laid.placement.hosts.iter();
             let node = here
                 .find(|(_, at)| *at == host)

@@ -190,7 +190,7 @@ impl Ground {
     fn seen_by_embedder(&self) -> Result<Substrate, InventoryError> {
         let mut hosts = Vec::new();
         for (number, host) in self.inventory.hosts.iter().enumerate() {
-            let named = label_texts(host).into_iter().map(|it| self.label(&it));
+            let named = label_texts(host).into_iter().map(|text| self.label(&text));
             hosts.push(substrate::Host {
                 cpu: host.cpus,
                 memory: host.memory_mib,
@@ -302,14 +302,16 @@ impl Ground {
 
     /// The number of a label; for an unknown text, a label that no host has.
     pub(super) fn label(&self, text: &str) -> Label {
-        self.labels.get(text).map_or(UNKNOWN_LABEL, |it| Label(*it))
+        self.labels
+            .get(text)
+            .map_or(UNKNOWN_LABEL, |label| Label(*label))
     }
 
     /// The number of a location; for an unknown name, a location that has no hosts.
     pub(super) fn location(&self, name: &str) -> Location {
         self.locations
             .get(name)
-            .map_or(UNKNOWN_LOCATION, |it| Location(*it))
+            .map_or(UNKNOWN_LOCATION, |location| Location(*location))
     }
 }
 

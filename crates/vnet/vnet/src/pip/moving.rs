@@ -92,17 +92,23 @@ impl<S: Store> Pip<S> {
         let made = self.books.made(vnet).filter(|made| !made.is_leaving);
         let gone = || Reason::new(ReasonCode::Removing, "the network is being removed");
         let made = made.ok_or_else(gone)?;
-        if made.moving.as_ref().is_some_and(|it| it.number == number) {
+        if made
+            .moving
+            .as_ref()
+            .is_some_and(|moving| moving.number == number)
+        {
             return Ok(None);
         }
-        let moved = made.moved.as_ref().filter(|it| it.number == number);
+        let moved = made.moved.as_ref().filter(|moved| moved.number == number);
         let unknown = || {
             Reason::new(
                 ReasonCode::Conflict,
                 "the network was changed in the meantime",
             )
         };
-        moved.map(|it| Some(it.outcome.clone())).ok_or_else(unknown)
+        moved
+            .map(|moved| Some(moved.outcome.clone()))
+            .ok_or_else(unknown)
     }
 
     /// The uid of a network given by its uid, or by its name if that is unique.
@@ -123,10 +129,16 @@ impl<S: Store> Pip<S> {
             return Vec::new();
         };
         let laid = &made.laid;
-        let wanted = |name: &str| laid.part.nodes.iter().find(|it| it.node.name == name);
-        let own = wanted(node).into_iter().flat_map(|it| &it.node.interfaces);
+        let wanted = |name: &str| laid.part.nodes.iter().find(|node| node.node.name == name);
+        let own = wanted(node)
+            .into_iter()
+            .flat_map(|place| &place.node.interfaces);
         let neighbour = |own: &crate::host_part::InterfacePart| {
-            let link = laid.part.links.iter().find(|it| it.number == own.link)?;
+            let link = laid
+                .part
+                .links
+                .iter()
+                .find(|link| link.number == own.link)?;
             let other = link.ends.iter().find_map(|end| match end {
                 PartEnd::Node(end) if end.node != node => Some(&end.node),
                 _ => None,
@@ -341,7 +353,7 @@ impl<S: Store> Pip<S> {
         let named: Vec<(VnetId, u64)> = reported
             .into_iter()
             .flat_map(|reported| &reported.moves)
-            .map(|it| (it.vnet, it.number))
+            .map(|link| (link.vnet, link.number))
             .collect();
         for (vnet, number) in named {
             let made = self.books.made(vnet);
@@ -362,7 +374,7 @@ impl<S: Store> Pip<S> {
     fn state_of_move(&self, host: &str, vnet: VnetId, number: u64) -> Option<&MoveState> {
         let (_, report) = self.report_of(host)?;
         let mut moves = report.moves.iter();
-        let found = moves.find(|it| it.vnet == vnet && it.number == number)?;
+        let found = moves.find(|candidate| candidate.vnet == vnet && candidate.number == number)?;
         Some(&found.state)
     }
 }

@@ -44,7 +44,7 @@ impl<S: Store> Pip<S> {
         let host = report.host.as_str();
         let mut vnets = self.books.at(host);
         let mut is_right = true;
-        let parts = report.parts.iter().map(|it| (it.vnet, it.generation));
+        let parts = report.parts.iter().map(|part| (part.vnet, part.generation));
         for (vnet, through) in parts {
             if self.books.made(vnet).is_none() {
                 is_right = false;
@@ -196,7 +196,7 @@ impl<S: Store> Pip<S> {
             let made = self.books.made(vnet);
             // A VNP that could not reach this provider while it was down gets time to renew its
             // parts.
-            let over = made.filter(|it| !it.is_leaving && it.expires_ms <= now.as_millis());
+            let over = made.filter(|made| !made.is_leaving && made.expires_ms <= now.as_millis());
             let over = over.filter(|_| !self.is_young(now));
             if let Some(made) = over {
                 let then = Made {

@@ -93,7 +93,7 @@ impl Taken {
     fn next_tag(&self, link: u32) -> Option<u32> {
         let first = mix(self.vnet.number(), u64::from(link)) % u64::from(TAG_MAX);
         let tags = (first as u32..TAG_MAX).chain(0..first as u32);
-        tags.map(|it| it + 1).find(|tag| !self.tags.contains(tag))
+        tags.map(|tag| tag + 1).find(|tag| !self.tags.contains(tag))
     }
 
     pub(super) fn add(&mut self, placement: &Placement) {
@@ -118,7 +118,10 @@ pub(super) fn place(
         let old = before.and_then(|laid| ground.host(laid.placement.hosts.get(name)?));
         old.or(chosen.map(HostId))
     };
-    let wishes = part.nodes.iter().map(|it| wish(&it.node.name, it.host));
+    let wishes = part
+        .nodes
+        .iter()
+        .map(|node| wish(&node.node.name, node.host));
     let wishes: Vec<Option<HostId>> = wishes.collect();
     let free = vec![None; wishes.len()];
     let mut embedder = Joint::default();
@@ -148,7 +151,7 @@ pub(super) fn place_at(
     taken: Taken,
 ) -> Result<Option<Placement>, Reason> {
     let part = &before.part;
-    let pin = |it: &PartNode| ground.host(hosts.get(&it.node.name)?);
+    let pin = |node: &PartNode| ground.host(hosts.get(&node.node.name)?);
     let pins: Vec<Option<HostId>> = part.nodes.iter().map(pin).collect();
     let request = request(ground, part, &pins, &Keeping::default())?;
     let Ok(embedding) = Joint::default().embed(residual, &request) else {
@@ -274,7 +277,7 @@ pub(super) fn unfit(ground: &Ground, part: &PartRequest, keeping: &Keeping) -> O
 
 /// Of two refusals, the one that needs the smaller change of the document.
 fn milder(one: LimitError, other: LimitError) -> LimitError {
-    let needs = |it: &LimitError| match it {
+    let needs = |error: &LimitError| match error {
         LimitError::MemberMemory { needs, .. } => (0, *needs),
         LimitError::Interfaces { .. } => (1, 0),
         LimitError::NoMemberImage { .. } => (2, 0),
@@ -324,7 +327,7 @@ fn request(
             locations: wanted
                 .location
                 .iter()
-                .map(|it| ground.location(it))
+                .map(|name| ground.location(name))
                 .collect(),
             labels: named.chain(pin.map(|host| ground.pin(host))).collect(),
             apart_from: apart_from.collect::<Result<_, _>>()?,
@@ -378,8 +381,16 @@ pub(super) fn why_not(
 ) -> Reason {
     let free = vec![None; part.nodes.len()];
     let names = DocumentNames {
-        nodes: part.nodes.iter().map(|it| it.node.name.clone()).collect(),
-        places: part.nodes.iter().map(|it| it.location.clone()).collect(),
+        nodes: part
+            .nodes
+            .iter()
+            .map(|node| node.node.name.clone())
+            .collect(),
+        places: part
+            .nodes
+            .iter()
+            .map(|node| node.location.clone())
+            .collect(),
     };
     let request = match request(ground, part, &free, keeping) {
         Ok(request) => request,
@@ -459,7 +470,7 @@ fn outer_address(
         return Ok(Some(host.address));
     }
     let first = host.address.to_bits();
-    let mut pool = (1..=host.tunnel_addresses).map(|it| Ipv4Addr::from_bits(first + it));
+    let mut pool = (1..=host.tunnel_addresses).map(|offset| Ipv4Addr::from_bits(first + offset));
     match pool.find(|address| !taken.addresses.contains(address)) {
         Some(address) => {
             taken.addresses.insert(address);

@@ -36,7 +36,9 @@ impl<S: Store> Pip<S> {
     pub(super) fn tell_beyond(&mut self, now: Instant, vnet: VnetId) {
         let made = self.books.made(vnet).filter(|made| !made.is_leaving);
         let Some(made) = made else { return };
-        let asked = made.undecided().filter(|it| !it.awaits.is_empty());
+        let asked = made
+            .undecided()
+            .filter(|undecided| !undecided.awaits.is_empty());
         let (number, is_decided, named, placement) = match (asked, &made.untold) {
             (_, Some(untold)) => (untold.number, true, &untold.ends, &made.laid.placement),
             (Some(moving), _) => (moving.number, false, &moving.awaits, &moving.placement),
@@ -101,7 +103,7 @@ impl<S: Store> Pip<S> {
             self.answer_repoint(vnp, wanted, None);
             return Ok(Step::Done);
         }
-        if made.moving.as_ref().is_some_and(|it| it.is_decided) {
+        if made.moving.as_ref().is_some_and(|moving| moving.is_decided) {
             // The generation must not change until the node runs at its destination. The VNP
             // repeats the message.
             return Ok(Step::Done);
@@ -141,7 +143,7 @@ impl<S: Store> Pip<S> {
         }
         self.books.refresh(&mut self.store, now, &self.ground)?;
         self.order(now, vnet);
-        let hosts = ended.into_iter().flat_map(|it| [it.from, it.to]);
+        let hosts = ended.into_iter().flat_map(|moved| [moved.from, moved.to]);
         hosts.for_each(|host| self.end_moves(&host));
         self.answer_repoint(vnp, wanted, None);
         Ok(Step::Done)
@@ -174,8 +176,11 @@ impl<S: Store> Pip<S> {
         let mut then = made.clone();
         let is_left = |end: &EndPart| !answer.ends.contains(end);
         let moving = then.moving.as_mut();
-        let asked = moving.filter(|it| it.number == number && !it.is_decided);
-        let told = then.untold.as_mut().filter(|it| it.number == number);
+        let asked = moving.filter(|moving| moving.number == number && !moving.is_decided);
+        let told = then
+            .untold
+            .as_mut()
+            .filter(|untold| untold.number == number);
         match (answer.is_decided, asked, told, &answer.refusal) {
             (false, Some(_), _, Some(refusal)) => {
                 let words = format!(
@@ -211,7 +216,7 @@ impl<S: Store> Pip<S> {
 
     fn part_of(&self, vnp: &str, key: PartKey) -> Option<&Made> {
         let made = self.books.made(key.vnet);
-        made.filter(|it| it.vnp == vnp && it.round == key.round && !it.is_leaving)
+        made.filter(|made| made.vnp == vnp && made.round == key.round && !made.is_leaving)
     }
 }
 

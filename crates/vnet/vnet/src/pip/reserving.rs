@@ -23,8 +23,10 @@ impl<S: Store> Pip<S> {
     ) -> Result<Step, StoreError> {
         let made = self.books.made(key.vnet);
         let held = self.books.held(key.vnet);
-        let rounds = [made.map(|it| it.round), held.map(|it| it.round)];
-        if self.is_of_another(vnp, key.vnet) || rounds.iter().flatten().any(|it| *it > key.round) {
+        let rounds = [made.map(|made| made.round), held.map(|held| held.round)];
+        if self.is_of_another(vnp, key.vnet)
+            || rounds.iter().flatten().any(|round| *round > key.round)
+        {
             self.count("reservation that is late or of another's network");
             return Ok(Step::Done);
         }

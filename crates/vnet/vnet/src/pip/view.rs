@@ -184,7 +184,11 @@ impl<S: Store> Pip<S> {
         let links = self.ground.link_names().into_iter().enumerate();
         let links = links.map(|(number, name)| {
             let link = &self.ground.substrate.links()[number];
-            let at = |host: HostId| self.ground.host_entry(host).map(|it| it.name.clone());
+            let at = |host: HostId| {
+                self.ground
+                    .host_entry(host)
+                    .map(|host_entry| host_entry.name.clone())
+            };
             let (promised, used) = (promised.rate(number), used.rate(number));
             GroundLinkView {
                 name: name.to_owned(),
@@ -196,7 +200,7 @@ impl<S: Store> Pip<S> {
         let made = self
             .books
             .all_made()
-            .map(|(vnet, it)| self.made(now, vnet, it));
+            .map(|(vnet, held)| self.made(now, vnet, held));
         let held = self.books.all_held().map(|(vnet, held)| PartView {
             state: PartState::Held,
             ..self.part(vnet, (&held.vnp, held.round), &held.laid)
@@ -212,7 +216,10 @@ impl<S: Store> Pip<S> {
 
     fn made(&self, now: Instant, vnet: VnetId, made: &Made) -> PartView {
         let wanted = made.wanted_hosts();
-        let old = made.hosts().into_iter().filter(|it| !wanted.contains(it));
+        let old = made
+            .hosts()
+            .into_iter()
+            .filter(|host| !wanted.contains(host));
         PartView {
             state: if made.is_leaving {
                 PartState::Leaving
@@ -238,7 +245,9 @@ impl<S: Store> Pip<S> {
                 image: node.image.clone(),
                 cpus: node.cpus,
                 memory_mib: node.memory_mib,
-                state: status.map(|it| it.state.clone()).unwrap_or_default(),
+                state: status
+                    .map(|status| status.state.clone())
+                    .unwrap_or_default(),
                 host,
             }
         });
@@ -283,7 +292,9 @@ impl<S: Store> Pip<S> {
             tag: tunnel.tag,
             outer: tunnel.outer,
             path: path.to_vec(),
-            state: status.map(|it| it.state.clone()).unwrap_or_default(),
+            state: status
+                .map(|status| status.state.clone())
+                .unwrap_or_default(),
         }
     }
 }

@@ -196,7 +196,11 @@ impl Store for MemoryStore {
     fn commit(&mut self, now: Instant, transaction: &Transaction) -> Result<Outcome, StoreError> {
         transaction.check()?;
         self.expire(now);
-        if !transaction.compares.iter().all(|it| self.holds(it)) {
+        if !transaction
+            .compares
+            .iter()
+            .all(|condition| self.holds(condition))
+        {
             return Ok(Outcome::Conflict);
         }
         for write in &transaction.writes {
@@ -243,10 +247,10 @@ impl Store for MemoryStore {
     fn renew(&mut self, now: Instant, lease: LeaseId) -> Result<(), StoreError> {
         self.expire(now);
         match self.leases.get_mut(&lease) {
-            Some(it) => {
-                self.ends.remove(&(it.ends, lease));
-                it.ends = now + it.ttl;
-                self.ends.insert((it.ends, lease));
+            Some(held) => {
+                self.ends.remove(&(held.ends, lease));
+                held.ends = now + held.ttl;
+                self.ends.insert((held.ends, lease));
                 Ok(())
             }
             None => Err(StoreError::NoSuchLease(lease)),

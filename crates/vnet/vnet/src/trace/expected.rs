@@ -95,7 +95,11 @@ fn passes(spots: &mut Vec<(Direction, Spot)>, direction: Direction, hops: &[Hop]
 fn hops(part: &HostPart, from: &str, to: Ipv4Addr) -> Option<Vec<Hop>> {
     let mut hops = Vec::new();
     let mut here = part.node(from)?;
-    while here.interfaces.iter().all(|it| it.address.address() != to) {
+    while here
+        .interfaces
+        .iter()
+        .all(|interface| interface.address.address() != to)
+    {
         if hops.len() > part.links.len() {
             // The routes form a loop.
             return None;
@@ -123,7 +127,9 @@ fn hops_to_neighbour<'a>(
     let mut queue = VecDeque::from([(Vec::new(), from)]);
     while let Some((hops, here)) = queue.pop_front() {
         let interfaces = here.interfaces.iter();
-        for interface in interfaces.filter(|it| it.peer == next || it.address.has(next)) {
+        for interface in
+            interfaces.filter(|interface| interface.peer == next || interface.address.has(next))
+        {
             let Some((hop, far)) = hop_at(part, here, interface) else {
                 continue;
             };
@@ -133,7 +139,11 @@ fn hops_to_neighbour<'a>(
                 leaving.get_or_insert(hops);
                 continue;
             };
-            if far.interfaces.iter().any(|it| it.address.address() == next) {
+            if far
+                .interfaces
+                .iter()
+                .any(|interface| interface.address.address() == next)
+            {
                 return Some((hops, Some(far)));
             }
             if far.kind == Kind::Bridge && reached.insert(&far.name) {
@@ -151,7 +161,10 @@ fn hop_at<'a>(
     here: &NodePart,
     interface: &InterfacePart,
 ) -> Option<(Hop, Option<&'a NodePart>)> {
-    let link = part.links.iter().find(|it| it.number == interface.link)?;
+    let link = part
+        .links
+        .iter()
+        .find(|link| link.number == interface.link)?;
     let is_near = link.near.node == here.name && link.near.interface == interface.name;
     let hop = (link.number, usize::from(!is_near));
     let far: &EndPart = match &link.far {
@@ -163,7 +176,10 @@ fn hop_at<'a>(
 }
 
 fn address_at(part: &HostPart, link: u32, side: usize) -> Option<Ipv4Addr> {
-    let link = part.links.iter().find(|it| it.number == link)?;
+    let link = part
+        .links
+        .iter()
+        .find(|candidate| candidate.number == link)?;
     let interface = part.interface(link.ends().nth(side)?)?;
     Some(interface.address.address())
 }
@@ -200,8 +216,8 @@ mod tests {
 
     fn words(route: &Route) -> Vec<String> {
         let spots = route.spots.iter();
-        let word = |(direction, it): &(Direction, Spot)| {
-            format!("{direction:?} {:?} {}.{}", it.act, it.link, it.side)
+        let word = |(direction, spot): &(Direction, Spot)| {
+            format!("{direction:?} {:?} {}.{}", spot.act, spot.link, spot.side)
         };
         spots.map(word).collect()
     }

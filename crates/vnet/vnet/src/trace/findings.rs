@@ -98,7 +98,7 @@ fn asks(place: &Place, sightings: &Sightings) -> String {
 fn owner(part: &HostPart, address: Ipv4Addr) -> String {
     let has = |node: &&crate::host_part::NodePart| {
         let mut interfaces = node.interfaces.iter();
-        interfaces.any(|it| it.address.address() == address)
+        interfaces.any(|interface| interface.address.address() == address)
     };
     match part.nodes.iter().find(has) {
         Some(node) => format!("node {}", node.name),

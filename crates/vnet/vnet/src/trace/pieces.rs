@@ -173,25 +173,28 @@ impl Together {
                 sightings.add(sight.direction, spot, Sighting { frames, after_us });
             }
         }
-        for it in &seen.refusals {
-            let sum = sightings.errors.entry((it.kind, it.router)).or_default();
-            *sum = sum.saturating_add(it.count);
+        for refusal in &seen.refusals {
+            let sum = sightings
+                .errors
+                .entry((refusal.kind, refusal.router))
+                .or_default();
+            *sum = sum.saturating_add(refusal.count);
         }
-        for it in &seen.asked_for {
-            if let Some((link, side)) = spot_of(&self.part, &it.end) {
+        for request in &seen.asked_for {
+            if let Some((link, side)) = spot_of(&self.part, &request.end) {
                 let act = Act::Sends;
-                let key = (Spot { link, side, act }, it.address);
-                sightings.asked_for.insert(key, it.count);
+                let key = (Spot { link, side, act }, request.address);
+                sightings.asked_for.insert(key, request.count);
             }
         }
         let dropped = |near: LinkEnd| {
             let far = (near.0, 1 - near.1);
             let at = |end: LinkEnd| {
                 let mut all = seen.dropped.iter();
-                all.find(move |it| spot_of(&self.part, &it.end) == Some(end))
+                all.find(move |candidate| spot_of(&self.part, &candidate.end) == Some(end))
             };
-            let sent = at(near).map_or(Dropped::default(), |it| it.sent);
-            let received = at(far).map_or(Dropped::default(), |it| it.received);
+            let sent = at(near).map_or(Dropped::default(), |count| count.sent);
+            let received = at(far).map_or(Dropped::default(), |count| count.received);
             sent.and(received)
         };
         let echoes = Echoes {
@@ -216,8 +219,11 @@ impl Together {
 pub fn spot_of(part: &HostPart, end: &str) -> Option<LinkEnd> {
     let (node, interface) = end.split_once(':')?;
     let interface = part.node(node)?.interface(interface)?;
-    let link = part.links.iter().find(|it| it.number == interface.link)?;
-    let is_this = |it: &EndPart| it.node == node && it.interface == interface.name;
+    let link = part
+        .links
+        .iter()
+        .find(|link| link.number == interface.link)?;
+    let is_this = |part: &EndPart| part.node == node && part.interface == interface.name;
     let side = link.ends().position(is_this)?;
     Some((link.number, side))
 }
@@ -278,7 +284,11 @@ mod tests {
         });
         let trace = together.trace(&query("a", "c"), &[], &seen);
         assert_eq!((trace.asked, trace.answered), (3, 0));
-        let places: Vec<(&str, u64)> = trace.places.iter().map(|it| (&*it.end, it.seen)).collect();
+        let places: Vec<(&str, u64)> = trace
+            .places
+            .iter()
+            .map(|place| (&*place.end, place.seen))
+            .collect();
         assert_eq!(
             places[..4],
             [("a:eth0", 3), ("b:eth0", 3), ("b:eth1", 3), ("c:eth0", 0)]

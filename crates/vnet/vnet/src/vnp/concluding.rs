@@ -62,7 +62,7 @@ impl<S: Store> Vnp<S> {
         let obstacle = obstacle(record, progress).cloned();
         let failed = obstacle
             .as_ref()
-            .filter(|it| has_failed(it, record, progress));
+            .filter(|obstacle| has_failed(obstacle, record, progress));
         if let Some(refused @ Obstacle::NodeRefused(..)) = &obstacle {
             let reason = Reason {
                 code: ReasonCode::Impossible,
@@ -109,9 +109,8 @@ fn has_failed(obstacle: &Obstacle, record: &Record, progress: &Progress) -> bool
     match obstacle {
         Obstacle::NodeFailed(..) | Obstacle::NodeRefused(..) => true,
         Obstacle::NodeAbsent(_) | Obstacle::NodeStarts(_) => false,
-        Obstacle::ConsoleSilent(_) | Obstacle::LinkDown(..) => {
-            statuses(record, progress).all(|it| it.is_some_and(|it| it.are_nodes_up))
-        }
+        Obstacle::ConsoleSilent(_) | Obstacle::LinkDown(..) => statuses(record, progress)
+            .all(|status| status.is_some_and(|candidate| candidate.are_nodes_up)),
     }
 }
 

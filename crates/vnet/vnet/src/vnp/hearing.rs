@@ -46,10 +46,16 @@ impl<S: Store> Vnp<S> {
             FromPip::Status { key, mut status } => {
                 let record = &self.records[&key.vnet];
                 let nodes = &record.document.node;
-                let is_known = |it: &Obstacle| it.node().is_none_or(|it| nodes.contains_key(it));
+                let is_known = |obstacle: &Obstacle| {
+                    obstacle.node().is_none_or(|node| nodes.contains_key(node))
+                };
                 // The operator sees the obstacle: a name that is not in the document might be one
                 // of the substrate.
-                if status.obstacle.take_if(|it| !is_known(it)).is_some() {
+                if status
+                    .obstacle
+                    .take_if(|obstacle| !is_known(obstacle))
+                    .is_some()
+                {
                     self.count("obstacle that is no node of the network");
                 }
                 let progress = self.progress_of(now, key.vnet);

@@ -12,7 +12,7 @@ impl<S: Store> Vnp<S> {
     #[must_use]
     pub fn pips_for(&self, vno: &str, vnet: VnetId, node: Option<&str>) -> Vec<String> {
         let record = self.records.get(&vnet);
-        let Some(record) = record.filter(|it| it.vno == vno && it.is_wanted) else {
+        let Some(record) = record.filter(|record| record.vno == vno && record.is_wanted) else {
             return Vec::new();
         };
         let Some(live) = &record.live else {
@@ -29,6 +29,8 @@ impl<S: Store> Vnp<S> {
     #[must_use]
     pub fn layout(&self, vno: &str, vnet: VnetId) -> Option<&Layout> {
         let record = self.records.get(&vnet);
-        record.filter(|it| it.vno == vno).map(|it| &it.layout)
+        record
+            .filter(|record| record.vno == vno)
+            .map(|record| &record.layout)
     }
 }

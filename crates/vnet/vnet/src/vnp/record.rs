@@ -153,7 +153,7 @@ impl Record {
     /// reservations.
     pub(super) fn to_release(&self, all: bool) -> BTreeMap<&str, bool> {
         let live = self.live.iter().flat_map(|live| &live.pips);
-        let is_live = |pip: &str| live.clone().any(|it| it == pip);
+        let is_live = |pip: &str| live.clone().any(|candidate| candidate == pip);
         let held = self.may_hold.iter();
         let held = held.map(|pip| (pip.as_str(), all || !is_live(pip)));
         let made = live.clone().filter(|_| all);

@@ -94,17 +94,17 @@ impl Unsplit {
     /// The reason with its text. Finding the binding constraint takes some 10 to 100 times as long
     /// as detecting that the network does not fit.
     pub(super) fn reason(self) -> Reason {
-        let it = match self {
+        let shortage = match self {
             Unsplit::Because(reason) => return reason,
-            Unsplit::NoRoom(it) => it,
+            Unsplit::NoRoom(shortage) => shortage,
         };
-        let nodes = it.nodes.iter();
+        let nodes = shortage.nodes.iter();
         let names = DocumentNames {
             nodes: nodes.clone().map(|(name, _)| name.clone()).collect(),
             places: nodes.map(|(_, node)| node.location.clone()).collect(),
         };
-        match it.request {
-            Some(request) => insufficient(&it.residual, &request, &names),
+        match shortage.request {
+            Some(request) => insufficient(&shortage.residual, &request, &names),
             None => Reason::new(ReasonCode::Insufficient, "it does not fit"),
         }
     }
@@ -135,7 +135,7 @@ fn request(
                 .map(|(key, value)| view.label(&format!("{key}={value}")))
                 .collect(),
             apart_from: apart
-                .filter_map(|it| numbers.get(it.as_str()).copied())
+                .filter_map(|name| numbers.get(name.as_str()).copied())
                 .collect(),
             barred: Vec::new(),
         }

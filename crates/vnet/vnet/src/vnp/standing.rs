@@ -16,7 +16,7 @@ impl<S: Store> Vnp<S> {
         };
         if self.unheard.contains(&vnet) {
             // The VNO still has the state from before this process began.
-            if statuses(record, progress).any(|it| it.is_none()) {
+            if statuses(record, progress).any(|status| status.is_none()) {
                 return;
             }
             self.unheard.remove(&vnet);
@@ -69,7 +69,7 @@ pub(super) fn statuses<'a>(
 /// The most important obstacle of a network.
 pub(super) fn obstacle<'a>(record: &'a Record, progress: &'a Progress) -> Option<&'a Obstacle> {
     let parts = statuses(record, progress).flatten();
-    Obstacle::heaviest(parts.filter_map(|it| it.obstacle.as_ref()))
+    Obstacle::heaviest(parts.filter_map(|part| part.obstacle.as_ref()))
 }
 
 /// An obstacle as a reason for the operator.
@@ -94,11 +94,17 @@ pub(super) fn standing(record: &Record, progress: &Progress) -> Standing {
     if record.live.is_some() {
         standing.holds.insert(Condition::Reserved);
         let parts: Vec<Option<&PartStatus>> = statuses(record, progress).collect();
-        let all = |holds: fn(&PartStatus) -> bool| parts.iter().all(|it| it.is_some_and(holds));
+        let all = |holds: fn(&PartStatus) -> bool| parts.iter().all(|part| part.is_some_and(holds));
         let conditions = [
-            (Condition::Provisioned, all(|it| it.are_nodes_up)),
-            (Condition::LinksUp, all(|it| it.are_links_up)),
-            (Condition::ConsoleReady, all(|it| it.are_consoles_ready)),
+            (
+                Condition::Provisioned,
+                all(|candidate| candidate.are_nodes_up),
+            ),
+            (Condition::LinksUp, all(|candidate| candidate.are_links_up)),
+            (
+                Condition::ConsoleReady,
+                all(|candidate| candidate.are_consoles_ready),
+            ),
         ];
         let holding = conditions.iter().filter(|(_, holds)| *holds);
         standing

@@ -268,12 +268,12 @@ impl<S: Store> Vnp<S> {
         let nodes = intent.parts.get(pip).map_or(&[][..], |part| &part.nodes);
         let largest = nodes
             .iter()
-            .max_by_key(|it| (it.node.cpus, it.node.memory_mib));
+            .max_by_key(|node| (node.node.cpus, node.node.memory_mib));
         let named = reason
             .node
             .clone()
-            .filter(|node| nodes.iter().any(|it| it.node.name == *node));
-        let node = named.or(largest.map(|it| it.node.name.clone()));
+            .filter(|node| nodes.iter().any(|candidate| candidate.node.name == *node));
+        let node = named.or(largest.map(|largest| largest.node.name.clone()));
         let is_worth = self.pips.len() > 1 && record.refusals.len() < SPLITS_MAX;
         // What one provider can never make, another one may be able to.
         let may_fit_elsewhere = match reason.code {
@@ -316,7 +316,7 @@ impl<S: Store> Vnp<S> {
             may_hold.extend(record.live.iter().flat_map(|live| live.pips.clone()));
             may_hold.retain(|pip| !intent.parts.contains_key(pip));
             let at = intent.parts.iter().flat_map(|(pip, part)| {
-                let names = part.nodes.iter().map(|it| it.node.name.clone());
+                let names = part.nodes.iter().map(|node| node.node.name.clone());
                 names.map(|name| (name, pip.clone()))
             });
             return Some(Record {

@@ -45,7 +45,7 @@ pub(super) fn is_sound(seen: &Advertisement) -> bool {
         && seen
             .borders
             .iter()
-            .all(|it| exists(it.host) && names.insert(&it.name))
+            .all(|border| exists(border.host) && names.insert(&border.name))
 }
 
 impl View {
@@ -60,7 +60,7 @@ impl View {
             borders: BTreeMap::new(),
             locations: BTreeMap::new(),
             labels: BTreeMap::new(),
-            is_exact: roomy.is_empty() && seen.values().all(|it| it.is_exact),
+            is_exact: roomy.is_empty() && seen.values().all(|candidate| candidate.is_exact),
         };
         let (mut hosts, mut links) = (Vec::new(), Vec::new());
         let mut ways: BTreeMap<&str, Vec<(HostId, &AdvertisedBorder)>> = BTreeMap::new();
@@ -155,7 +155,7 @@ impl View {
     pub(super) fn label(&self, text: &str) -> Label {
         self.labels
             .get(text)
-            .map_or(Label(u32::MAX), |it| Label(*it))
+            .map_or(Label(u32::MAX), |label| Label(*label))
     }
 
     /// The locations of these names at the providers that `takes` accepts; all their locations if

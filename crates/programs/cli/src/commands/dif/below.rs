@@ -103,7 +103,7 @@ fn flows_in(seen: &Seen<'_>, dif: &DifName) -> Vec<N1Info> {
     let is_here = |object: &&RibObject| text(object, "dif") == Some(dif.as_str());
     let flow = |object: &RibObject| {
         let number = object.name_below("/data-transfer/n1/")?;
-        let is_its = |it: &&RibObject| list(it, "n1").any(|n1| n1 == number);
+        let is_its = |object: &&RibObject| list(object, "n1").any(|n1| n1 == number);
         let neighbour = seen.neighbours.iter().find(is_its);
         let neighbour = neighbour.and_then(|path| path.name_below("/neighbours/"));
         let mut n1 = N1Info {

@@ -32,10 +32,10 @@ topology:
       mtu: 9500
     - endpoints: [lan:eth1, pc_1:eth4]
 ";
-    let it = imported(Format::Containerlab, "srl02.clab.yml", text);
-    assert_eq!(it.document.vnet.name, "srl02");
+    let found = imported(Format::Containerlab, "srl02.clab.yml", text);
+    assert_eq!(found.document.vnet.name, "srl02");
     assert_eq!(
-        links(&it),
+        links(&found),
         [
             "srl1:e1-1 pc-1:eth1 100Mbps",
             "srl1:e1-3 pc-1:eth2 100Mbps",
@@ -43,10 +43,10 @@ topology:
             "lan:eth1 pc-1:eth4 100Mbps",
         ]
     );
-    let mtus = it.document.link.iter().map(|link| link.mtu);
+    let mtus = found.document.link.iter().map(|link| link.mtu);
     assert_eq!(mtus.collect::<Vec<_>>(), [None, Some(1400), None, None]);
-    assert_eq!(it.document.node["lan"].kind, Some(Kind::Bridge));
-    let notes = notes(&it).join("\n");
+    assert_eq!(found.document.node["lan"].kind, Some(Kind::Bridge));
+    let notes = notes(&found).join("\n");
     for what in [
         "2 prefix",
         "topology.kinds",
@@ -83,17 +83,17 @@ topology:
   links:
     - endpoints: [a:eth1, c:eth1]
 ";
-    let it = imported(Format::Containerlab, "x.clab.yml", text);
-    assert_eq!(it.document.vnet.name, "two");
-    assert_eq!(links(&it), ["a:eth1 c:eth1 100Mbps"]);
-    let node = &it.document.node["a"];
+    let found = imported(Format::Containerlab, "x.clab.yml", text);
+    assert_eq!(found.document.vnet.name, "two");
+    assert_eq!(links(&found), ["a:eth1 c:eth1 100Mbps"]);
+    let node = &found.document.node["a"];
     assert_eq!((node.cpus, node.memory), (Some(2), Some(256)));
     assert_eq!(node.exec, ["ip link || true"]);
-    let c = &it.document.node["c"];
+    let c = &found.document.node["c"];
     assert_eq!(c.exec, ["ip route add default via 10.0.0.1 || true"]);
     assert_eq!(c.environment["ROLE"], "edge");
-    assert!(it.document.node["d"].exec.is_empty());
-    let notes = it.notes.iter();
+    assert!(found.document.node["d"].exec.is_empty());
+    let notes = found.notes.iter();
     let notes: Vec<String> = notes
         .map(|note| format!("{} {}: {}", note.line, note.what, note.why))
         .collect();
@@ -113,14 +113,14 @@ fn kathara_domains_join_their_devices() {
     let text = "LAB_NAME=\"Two routers\"\n# a comment\nr1[0]=\"A\"\nr1[1]=\"B/00:00:00:00:00:01\"\n\
                 r2[0]=\"B\" # upstream\npc1[0]=A # a#b\npc1[mem]=\"64m\"\npc1[image]=\"kathara/base\"\nr2[1]=C\n\
                 r1[2]=\"D\" E\n";
-    let it = imported(Format::Kathara, "lab.conf", text);
-    assert_eq!(it.document.vnet.name, "Two-routers");
+    let found = imported(Format::Kathara, "lab.conf", text);
+    assert_eq!(found.document.vnet.name, "Two-routers");
     assert_eq!(
-        links(&it),
+        links(&found),
         ["r1:eth0 pc1:eth0 100Mbps", "r1:eth1 r2:eth0 100Mbps"]
     );
-    assert_eq!(it.document.node["pc1"].memory, Some(64));
-    let notes = notes(&it).join("\n");
+    assert_eq!(found.document.node["pc1"].memory, Some(64));
+    let notes = notes(&found).join("\n");
     for what in [
         "4 the MAC address of r1[1",
         "8 image of pc1",
@@ -154,9 +154,9 @@ links:
   mtu: 1400
 - r1-r9
 ";
-    let it = imported(Format::Netlab, "topology.yml", text);
+    let found = imported(Format::Netlab, "topology.yml", text);
     assert_eq!(
-        links(&it),
+        links(&found),
         [
             "r1 r2 100Mbps",
             "r1 lan-2 100Mbps",
@@ -166,13 +166,13 @@ links:
             "r2 h1 100Mbps",
         ]
     );
-    assert_eq!(it.document.node["lan-2"].kind, Some(Kind::Bridge));
+    assert_eq!(found.document.node["lan-2"].kind, Some(Kind::Bridge));
     assert_eq!(
-        it.document.link[4].impairment().to_string(),
+        found.document.link[4].impairment().to_string(),
         "delay=10ms loss=1%"
     );
-    assert_eq!(it.document.link[5].mtu, Some(1400));
-    let notes = notes(&it).join("\n");
+    assert_eq!(found.document.link[5].mtu, Some(1400));
+    let notes = notes(&found).join("\n");
     for what in [
         "module",
         "device of r1",

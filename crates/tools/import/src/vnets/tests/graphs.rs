@@ -18,16 +18,16 @@ fn graphml_nodes_are_called_by_their_labels() {
                 <edge source=\"0\" target=\"1\"><data key=\"d2\">10000000000.0</data></edge>\n\
                 <edge source=\"1\" target=\"2\"/>\n<edge source=\"1\" target=\"9\"/>\n\
                 </graph></graphml>\n";
-    let it = imported(Format::Graphml, "Abilene.graphml", text);
-    assert_eq!(it.document.vnet.name, "Abilene");
+    let found = imported(Format::Graphml, "Abilene.graphml", text);
+    assert_eq!(found.document.vnet.name, "Abilene");
     assert_eq!(
-        links(&it),
+        links(&found),
         ["New-York AT-T 10Gbps", "AT-T New-York-2 100Mbps"]
     );
     // North is up, and a degree of longitude is shorter than one of latitude.
-    assert_eq!(position(&it, "New-York"), "-56.094446 -40.71427");
-    assert_eq!(position(&it, "AT-T"), "");
-    let notes = notes(&it).join("\n");
+    assert_eq!(position(&found, "New-York"), "-56.094446 -40.71427");
+    assert_eq!(position(&found, "AT-T"), "");
+    let notes = notes(&found).join("\n");
     assert!(notes.contains("13 an edge without two nodes"), "{notes}");
     assert!(refusal(Format::Graphml, "<graphml/>").contains("no <graph>"));
     let deep = "<graphml>".repeat(50);
@@ -41,16 +41,16 @@ fn gml_nodes_are_called_by_their_labels() {
                 node [ id 1 label \"AT&amp;T\" Latitude 1 Longitude 2.5 ]\n  node [\n    id 2\n    label \"New York\"\n  ]\n  \
                 edge [ source 0 target 1 LinkSpeedRaw 10000000000.0 ]\n  \
                 edge [ source 1 target 2 ]\n  edge [ source 1 target 9 ]\n]\n";
-    let it = imported(Format::Gml, "Abilene.gml", text);
-    assert_eq!(it.document.vnet.name, "Abilene");
+    let found = imported(Format::Gml, "Abilene.gml", text);
+    assert_eq!(found.document.vnet.name, "Abilene");
     assert_eq!(
-        links(&it),
+        links(&found),
         ["New-York AT-T 10Gbps", "AT-T New-York-2 100Mbps"]
     );
-    assert_eq!(position(&it, "New-York"), "1.5 -2");
-    assert_eq!(position(&it, "AT-T"), "2.499619 -1");
-    assert_eq!(position(&it, "New-York-2"), "");
-    let notes = notes(&it).join("\n");
+    assert_eq!(position(&found, "New-York"), "1.5 -2");
+    assert_eq!(position(&found, "AT-T"), "2.499619 -1");
+    assert_eq!(position(&found, "New-York-2"), "");
+    let notes = notes(&found).join("\n");
     assert!(notes.contains("13 an edge without two nodes"), "{notes}");
     for (text, what) in [
         ("graph [ node [ id 0 ]", "line 1: a `[` without"),
@@ -73,18 +73,18 @@ fn edges_have_the_impairments_of_shadow() {
                 edge [ source 0 target 1 latency \"10 ms\" jitter \"1 ms\" packet_loss 0.01 ]\n\
                 edge [ source 0 target 1 latency 0.5 loss 2 ]\n\
                 edge [ source 0 target 1 jitter 3 ] ]\n";
-    let it = imported(Format::Gml, "x.gml", text);
-    let impaired = it
+    let found = imported(Format::Gml, "x.gml", text);
+    let impaired = found
         .document
         .link
         .iter()
-        .map(|it| it.impairment().to_string());
+        .map(|side| side.impairment().to_string());
     assert_eq!(
         impaired.collect::<Vec<_>>(),
         ["delay=10ms jitter=1ms loss=1%", "delay=500us", "none"]
     );
     assert_eq!(
-        notes(&it)[..2],
+        notes(&found)[..2],
         ["3 loss \"2\"", "4 the impairment of the link 0 -- 1"]
     );
 }

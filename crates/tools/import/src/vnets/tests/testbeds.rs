@@ -19,21 +19,21 @@ fn rspec_nodes_have_sizes_and_links_rates() {
  packet_loss=\"0.01\"/><link_type name=\"egre-tunnel\"/></link>
 </rspec>
 ";
-    let it = imported(Format::Rspec, "two.rspec", text);
-    assert_eq!(links(&it), ["left right 20Mbps"]);
-    let link = &it.document.link[0];
+    let found = imported(Format::Rspec, "two.rspec", text);
+    assert_eq!(links(&found), ["left right 20Mbps"]);
+    let link = &found.document.link[0];
     assert_eq!((link.delay_max, link.loss_max), (None, None));
     assert_eq!(
         link.impairment().to_string(),
         "delay=5500us loss=1% from its first end, none from its second"
     );
     assert_eq!(link.carrier, Carrier::Gre);
-    let left = &it.document.node["left"];
+    let left = &found.document.node["left"];
     assert_eq!(left.location, ["be"]);
     assert_eq!((left.cpus, left.memory), (Some(2), Some(512)));
     assert_eq!(left.kind, Some(Kind::Vm));
-    assert_eq!(it.document.node["right"].kind, Some(Kind::Namespace));
-    let notes = notes(&it).join("\n");
+    assert_eq!(found.document.node["right"].kind, Some(Kind::Namespace));
+    let notes = notes(&found).join("\n");
     for what in [
         "component_id of left",
         "disk=\"20\" of left",
@@ -65,11 +65,11 @@ fn links_of_rspec_have_their_addresses_unless_they_overlap() {
         link(1, "10.10.1.3", "10.10.1.4"),
         link(2, "10.10.2.1", "10.10.3.1"),
     );
-    let it = imported(Format::Rspec, "x.rspec", &text);
-    let addresses = it.document.link.iter().map(|link| link.addresses);
-    let first = ["10.10.1.1/24", "10.10.1.2/24"].map(|it| it.parse().unwrap());
+    let found = imported(Format::Rspec, "x.rspec", &text);
+    let addresses = found.document.link.iter().map(|link| link.addresses);
+    let first = ["10.10.1.1/24", "10.10.1.2/24"].map(|text| text.parse().unwrap());
     assert_eq!(addresses.collect::<Vec<_>>(), [Some(first), None, None]);
-    let notes = notes(&it).join("\n");
+    let notes = notes(&found).join("\n");
     for what in [
         "addresses and MTU of the link a2 -- b2",
         "the addresses of the link a1 -- b1",
@@ -113,32 +113,32 @@ const SCENARIO: &str = "<?xml version='1.0' encoding='UTF-8'?>
 
 #[test]
 fn scenarios_of_core_have_switches_addresses_and_impairments() {
-    let it = imported(Format::Core, "two.xml", SCENARIO);
+    let found = imported(Format::Core, "two.xml", SCENARIO);
     assert_eq!(
-        links(&it),
+        links(&found),
         [
             "n1:eth0 n2:eth0 54Mbps",
             "n5 n2:eth1 100Mbps",
             "n3 n5 100Mbps"
         ]
     );
-    assert_eq!(it.document.node["n5"].kind, Some(Kind::Bridge));
+    assert_eq!(found.document.node["n5"].kind, Some(Kind::Bridge));
     assert_eq!(
-        (position(&it, "n1"), position(&it, "n2")),
+        (position(&found, "n1"), position(&found, "n2")),
         ("1 2".into(), String::new())
     );
-    let first = &it.document.link[0];
+    let first = &found.document.link[0];
     assert_eq!(first.impairment().to_string(), "delay=20ms loss=1.5%");
-    let addresses = ["10.0.0.1/24", "10.0.0.2/24"].map(|it| it.parse().unwrap());
+    let addresses = ["10.0.0.1/24", "10.0.0.2/24"].map(|text| text.parse().unwrap());
     assert_eq!(
-        (first.addresses, it.document.link[1].addresses),
+        (first.addresses, found.document.link[1].addresses),
         (None, None)
     );
-    let addresses6 = ["2001::14/64", "2001::15/64"].map(|it| it.parse().unwrap());
+    let addresses6 = ["2001::14/64", "2001::15/64"].map(|text| text.parse().unwrap());
     assert_eq!(first.addresses6, Some(addresses6));
     assert_eq!(first.carrier, Carrier::Gre);
-    assert_eq!(it.document.link[1].carrier, Carrier::Gre);
-    let notes = notes(&it).join("\n");
+    assert_eq!(found.document.link[1].carrier, Carrier::Gre);
+    let notes = notes(&found).join("\n");
     for what in [
         "type WIRELESS_LAN of wlan6",
         "<services> of n1",
@@ -150,13 +150,14 @@ fn scenarios_of_core_have_switches_addresses_and_impairments() {
     }
     // In another prefix than those of other links, addresses stay.
     let elsewhere = SCENARIO.replace("\"10.0.0.", "\"192.168.0.");
-    let addresses = addresses.map(|it: carina_vnet::document::InterfaceAddress| {
-        it.to_string()
+    let addresses = addresses.map(|address: carina_vnet::document::InterfaceAddress| {
+        address
+            .to_string()
             .replace("10.0.0.", "192.168.0.")
             .parse()
             .unwrap()
     });
-    let it = imported(Format::Core, "two.xml", &elsewhere);
-    assert_eq!(it.document.link[0].addresses, Some(addresses));
+    let found = imported(Format::Core, "two.xml", &elsewhere);
+    assert_eq!(found.document.link[0].addresses, Some(addresses));
     assert!(refusal(Format::Core, "<vnet/>").contains("no <scenario>"));
 }

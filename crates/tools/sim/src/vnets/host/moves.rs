@@ -75,8 +75,8 @@ impl PlayedHost {
 
     /// Receives a guest. A guest that is not awaited is dropped.
     pub fn take_guest(&mut self, number: u64, guest: Guest) {
-        if let Some(it) = self.moves.get_mut(&number)
-            && let At::Destination(_, place @ None) = &mut it.at
+        if let Some(moving) = self.moves.get_mut(&number)
+            && let At::Destination(_, place @ None) = &mut moving.at
         {
             *place = Some(guest);
         }
@@ -92,14 +92,14 @@ impl PlayedHost {
         let mut moves = self
             .moves
             .values()
-            .filter(|it| it.vnet == vnet && it.node == node);
-        moves.any(|it| matches!(it.at, At::Destination(_, Some(_))))
+            .filter(|candidate| candidate.vnet == vnet && candidate.node == node);
+        moves.any(|candidate| matches!(candidate.at, At::Destination(_, Some(_))))
     }
 
     /// Forgets the moves whose guest has not arrived, because the agent has died.
     pub fn forget_awaited(&mut self) {
-        let is_awaited = |it: &Move| matches!(it.at, At::Destination(_, None));
-        self.moves.retain(|_, it| !is_awaited(it));
+        let is_awaited = |moving: &Move| matches!(moving.at, At::Destination(_, None));
+        self.moves.retain(|_, moving| !is_awaited(moving));
     }
 
     /// Updates the guests for a changed part: keeps those of nodes that stay, takes those that
@@ -107,23 +107,30 @@ impl PlayedHost {
     pub(super) fn change_guests(&mut self, part: &HostPart) -> u64 {
         let vnet = part.vnet;
         let mut came = 0;
-        for it in self.moves.values_mut().filter(|it| it.vnet == vnet) {
-            let At::Destination(model, guest) = &mut it.at else {
+        for moving in self
+            .moves
+            .values_mut()
+            .filter(|candidate| candidate.vnet == vnet)
+        {
+            let At::Destination(model, guest) = &mut moving.at else {
                 continue;
             };
             let is_next = model.generation + 1 == part.generation;
-            if let (Some(guest), true) = (guest.take(), is_next && part.node(&it.node).is_some()) {
-                self.guests.insert((vnet, it.node.clone()), guest);
-                it.at = At::Runs;
+            if let (Some(guest), true) =
+                (guest.take(), is_next && part.node(&moving.node).is_some())
+            {
+                self.guests.insert((vnet, moving.node.clone()), guest);
+                moving.at = At::Runs;
                 came += 1;
             }
         }
-        let is_over = |it: &Move| match &it.at {
+        let is_over = |moving: &Move| match &moving.at {
             At::Destination(model, _) => model.generation < part.generation,
-            At::Source => part.node(&it.node).is_none(),
+            At::Source => part.node(&moving.node).is_none(),
             At::Runs => false,
         };
-        self.moves.retain(|_, it| it.vnet != vnet || !is_over(it));
+        self.moves
+            .retain(|_, moving| moving.vnet != vnet || !is_over(moving));
         self.guests
             .retain(|(of, node), _| *of != vnet || part.node(node).is_some());
         for node in &part.nodes {
@@ -144,14 +151,18 @@ impl PlayedHost {
 
     pub(super) fn forget_guests(&mut self, vnet: VnetId) {
         self.guests.retain(|(of, _), _| *of != vnet);
-        self.moves.retain(|_, it| it.vnet != vnet);
+        self.moves.retain(|_, moving| moving.vnet != vnet);
     }
 
     /// The guests of a network that run on this host.
     pub fn running(&self, vnet: VnetId) -> impl Iterator<Item = &Guest> {
         let stands = move |node: &str| {
             let mut all = self.moves.values();
-            all.any(|it| it.vnet == vnet && it.node == node && matches!(it.at, At::Source))
+            all.any(|candidate| {
+                candidate.vnet == vnet
+                    && candidate.node == node
+                    && matches!(candidate.at, At::Source)
+            })
         };
         let own = self.guests.range((vnet, String::new())..);
         let own = own.take_while(move |((of, _), _)| *of == vnet);
@@ -162,18 +173,18 @@ impl PlayedHost {
     /// The nodes that the host awaits, each with its part.
     pub(super) fn awaited(&self) -> impl Iterator<Item = (&HostPart, &str)> {
         let all = self.moves.values();
-        all.filter_map(|it| match &it.at {
-            At::Destination(part, _) => Some((&**part, it.node.as_str())),
+        all.filter_map(|moving| match &moving.at {
+            At::Destination(part, _) => Some((&**part, moving.node.as_str())),
             At::Source | At::Runs => None,
         })
     }
 
     /// The states of the host's moves, for its report.
     pub(super) fn moves(&self) -> Vec<MoveStatus> {
-        let status = |(number, it): (&u64, &Move)| MoveStatus {
-            vnet: it.vnet,
+        let status = |(number, moving): (&u64, &Move)| MoveStatus {
+            vnet: moving.vnet,
             number: *number,
-            state: match &it.at {
+            state: match &moving.at {
                 At::Source => MoveState::Sending {},
                 At::Destination(_, None) => MoveState::Awaited {},
                 At::Destination(_, Some(_)) => MoveState::Arrived {},

@@ -78,7 +78,7 @@ impl PlayedHost {
                 }
             });
         }
-        let mut nodes = part.nodes.iter().map(|it| &it.name);
+        let mut nodes = part.nodes.iter().map(|node| &node.name);
         let refused = nodes.find(|node| self.verdict(part.vnet, node) == Verdict::Refuses);
         refused.cloned()
     }

@@ -30,11 +30,11 @@ impl Answered {
         for part in &report.parts {
             let answers = part.nodes.iter();
             let answers =
-                answers.filter(|(_, it)| it.state == NodeState::Up && it.is_console_ready);
+                answers.filter(|(_, node)| node.state == NodeState::Up && node.is_console_ready);
             let nodes = self.nodes.entry(part.vnet).or_default();
             nodes.extend(answers.map(|(name, _)| name.clone()));
             let links = part.links.iter();
-            let passed = links.filter(|(_, it)| it.state == LinkState::Up);
+            let passed = links.filter(|(_, link)| link.state == LinkState::Up);
             let links = self.links.entry(part.vnet).or_default();
             links.extend(passed.map(|(number, _)| *number));
         }

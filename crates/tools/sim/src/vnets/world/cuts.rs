@@ -8,7 +8,7 @@ impl World<'_> {
     /// Cuts a connection: between an operator and its VNP, a VNP and a provider, or a provider and
     /// a host. Messages over it are lost.
     pub(super) fn cut_one(&mut self, now: Instant) {
-        let every = self.scenario.upsets.map(|it| it.cut_every);
+        let every = self.scenario.upsets.map(|upsets| upsets.cut_every);
         let Some(every) = every.filter(|_| self.is_troubled()) else {
             return;
         };
@@ -38,7 +38,7 @@ impl World<'_> {
 
     /// Makes the store of a role stop answering for a while. Its content stays.
     pub(super) fn store_away(&mut self, now: Instant) {
-        let every = self.scenario.upsets.map(|it| it.store_away_every);
+        let every = self.scenario.upsets.map(|upsets| upsets.store_away_every);
         let Some(every) = every.filter(|_| self.is_troubled()) else {
             return;
         };
@@ -50,14 +50,17 @@ impl World<'_> {
         self.note(|| format!("store {number} does not answer"));
         let processes: Vec<Who> = if number < pips {
             let all = 0..self.pips[number].len();
-            all.map(|it| Who::Pip(number, it)).collect()
+            all.map(|index| Who::Pip(number, index)).collect()
         } else if number < pips + vnps {
             let all = 0..self.vnps[number - pips].len();
-            all.map(|it| Who::Vnp(number - pips, it)).collect()
+            all.map(|index| Who::Vnp(number - pips, index)).collect()
         } else {
             vec![Who::Vno(number - pips - vnps)]
         };
-        for trouble in processes.into_iter().filter_map(|it| self.trouble_of(it)) {
+        for trouble in processes
+            .into_iter()
+            .filter_map(|process| self.trouble_of(process))
+        {
             trouble.borrow_mut().away_until = until;
         }
     }

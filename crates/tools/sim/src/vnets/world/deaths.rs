@@ -10,9 +10,9 @@ impl World<'_> {
     /// Ends all faults.
     pub(super) fn calm(&mut self) {
         self.note(|| "all is calm from now on".to_owned());
-        let pips = self.pips.iter().flatten().map(|it| &it.trouble);
-        let vnps = self.vnps.iter().flatten().map(|it| &it.trouble);
-        let vnos = self.vnos.iter().map(|it| &it.trouble);
+        let pips = self.pips.iter().flatten().map(|pip| &pip.trouble);
+        let vnps = self.vnps.iter().flatten().map(|vnp| &vnp.trouble);
+        let vnos = self.vnos.iter().map(|vno| &vno.trouble);
         for trouble in pips.chain(vnps).chain(vnos) {
             trouble.borrow_mut().end();
         }
@@ -56,10 +56,12 @@ impl World<'_> {
         let next = now + Duration::from_nanos(self.random.within(every / 2, every * 2));
         self.queue.put(next.as_nanos(), Event::Death);
         let pips = self.pips.iter().enumerate();
-        let pips = pips.flat_map(|(pip, all)| (0..all.len()).map(move |it| Who::Pip(pip, it)));
+        let pips =
+            pips.flat_map(|(pip, all)| (0..all.len()).map(move |index| Who::Pip(pip, index)));
         let mut all: Vec<Who> = pips.collect();
         let vnps = self.vnps.iter().enumerate();
-        let vnps = vnps.flat_map(|(vnp, all)| (0..all.len()).map(move |it| Who::Vnp(vnp, it)));
+        let vnps =
+            vnps.flat_map(|(vnp, all)| (0..all.len()).map(move |index| Who::Vnp(vnp, index)));
         all.extend(vnps);
         all.extend((0..self.vnos.len()).map(Who::Vno));
         all.extend((0..self.hosts.len()).map(Who::Host));

@@ -38,7 +38,7 @@ impl World<'_> {
     /// Drains a random host. A few hosts stay drained until the end; others may take nodes again
     /// after some time.
     pub(super) fn drain_one(&mut self, now: Instant) {
-        let every = self.scenario.upsets.map(|it| it.drain_every);
+        let every = self.scenario.upsets.map(|upsets| upsets.drain_every);
         let Some(every) = every.filter(|_| self.is_troubled()) else {
             return;
         };
@@ -79,7 +79,7 @@ impl World<'_> {
             let name = &self.hosts[host].name;
             machine
                 .as_mut()
-                .map(|it| it.set_drained(now, name, is_drained))
+                .map(|machine| machine.set_drained(now, name, is_drained))
         };
         self.note(|| format!("host {host} is drained {is_drained}: {answer:?}"));
         match answer {
@@ -192,7 +192,7 @@ impl World<'_> {
             let mut nodes = parts.flat_map(|(vnet, (part, _))| {
                 part.nodes.iter().map(|node| (*vnet, node.name.clone()))
             });
-            let is_new = |it: &(VnetId, String)| !drain.nodes.contains(it);
+            let is_new = |string: &(VnetId, String)| !drain.nodes.contains(string);
             if let Some((vnet, node)) = nodes.find(is_new) {
                 let name = &played.name;
                 let what = format!("{name} is drained, and has node {node} of {vnet}");

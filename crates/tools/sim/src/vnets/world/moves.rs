@@ -28,7 +28,7 @@ impl World<'_> {
         };
         let node = node.to_owned();
         let pip = self.host_of[host];
-        let hosts = (0..self.hosts.len()).filter(|it| self.host_of[*it] == pip);
+        let hosts = (0..self.hosts.len()).filter(|candidate| self.host_of[*candidate] == pip);
         let hosts: Vec<usize> = hosts.collect();
         let to = self.hosts[*self.random.pick(&hosts)].name.clone();
         let number = self.random.next_u64();
@@ -60,8 +60,8 @@ impl World<'_> {
     /// Sends the guests of a host that are on the move.
     pub(super) fn send_guests(&mut self, host: usize) {
         for Sent { to, number, guest } in self.hosts[host].take_sent() {
-            self.changes.iter_mut().for_each(|it| *it += 1);
-            if let Some(to) = self.hosts.iter().position(|it| it.name == to) {
+            self.changes.iter_mut().for_each(|change| *change += 1);
+            if let Some(to) = self.hosts.iter().position(|host| host.name == to) {
                 self.send(Who::Host(host), Who::Host(to), Packet::Guest(number, guest));
             }
         }
@@ -73,7 +73,7 @@ impl World<'_> {
             return;
         }
         self.hosts[host].take_guest(number, guest);
-        self.changes.iter_mut().for_each(|it| *it += 1);
+        self.changes.iter_mut().for_each(|change| *change += 1);
         self.tell_pips(now, host);
     }
 

@@ -65,7 +65,7 @@ impl World<'_> {
     fn words_of(&mut self, now: Instant, host: usize) -> Arc<FromAgent> {
         let changes = self.changes[host];
         let known = self.reports[host].as_ref();
-        if let Some(known) = known.filter(|it| it.changes == changes && now < it.until) {
+        if let Some(known) = known.filter(|known| known.changes == changes && now < known.until) {
             return Arc::clone(&known.words);
         }
         let here = &self.hosts[host];

@@ -88,9 +88,9 @@ impl World<'_> {
             packets.push(match output {
                 vnp::Output::ToPip { pip, message } => {
                     if let ToPip::Reserve { key, part } = &message {
-                        for it in &part.nodes {
-                            let node = (key.vnet, key.round, it.node.name.clone());
-                            self.nics.insert(node, u64::from(it.nics));
+                        for node_part in &part.nodes {
+                            let node = (key.vnet, key.round, node_part.node.name.clone());
+                            self.nics.insert(node, u64::from(node_part.nics));
                         }
                     }
                     let names = self.scenario.pips.iter().map(|(name, ..)| name);
@@ -197,7 +197,7 @@ fn place_of<'a>(
     mut names: impl Iterator<Item = &'a String>,
     name: &str,
 ) -> Result<usize, Broken> {
-    let place = names.position(|it| it == name);
+    let place = names.position(|candidate| candidate == name);
     place.ok_or_else(|| {
         Broken(format!(
             "a message is for {what} {name}, which is not there"

@@ -146,7 +146,7 @@ fn placed(mut nodes: Vec<NodeReport>, wanted: &Requester) -> Vec<NodeReport> {
     if let Requester::Here { document, .. } = wanted {
         for node in &mut nodes {
             let known = document.node.get(&node.name);
-            node.position = known.and_then(|it| it.position);
+            node.position = known.and_then(|known| known.position);
         }
     }
     nodes

@@ -105,12 +105,12 @@ impl Shared {
     fn look_after_links(&self, vnet: &Vnet, trouble: &mut Option<String>) {
         let looked = vnet.look_after_ports();
         let looked = looked.and_then(|()| vnet.look_after_paths());
-        let now = looked.err().map(|it| it.to_string());
+        let now = looked.err().map(|looked| looked.to_string());
         if now != *trouble {
             *trouble = now;
             trouble
                 .iter()
-                .for_each(|it| self.progress.tell(it.as_str()));
+                .for_each(|text| self.progress.tell(text.as_str()));
         }
     }
 

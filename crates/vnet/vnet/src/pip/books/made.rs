@@ -107,7 +107,9 @@ impl Made {
     pub(super) fn placements(&self) -> impl Iterator<Item = (&PartRequest, &Placement)> {
         let laid = self.previous.iter().chain([&self.laid]);
         let laid = laid.map(|laid| (&laid.part, &laid.placement));
-        let destination = self.undecided().map(|it| (&self.laid.part, &it.placement));
+        let destination = self
+            .undecided()
+            .map(|undecided| (&self.laid.part, &undecided.placement));
         laid.chain(destination)
     }
 }

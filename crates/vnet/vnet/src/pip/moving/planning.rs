@@ -65,8 +65,8 @@ impl<S: Store> Pip<S> {
             );
         }
         let mut nodes = laid.part.nodes.iter();
-        let Some(wanted) = nodes.find(|it| it.node.name == node) else {
-            let known = laid.part.nodes.iter().map(|it| it.node.name.as_str());
+        let Some(wanted) = nodes.find(|candidate| candidate.node.name == node) else {
+            let known = laid.part.nodes.iter().map(|node| node.node.name.as_str());
             let known: Vec<&str> = known.collect();
             let words = format!(
                 "the network has no node {node} at this provider; it has: {}",
@@ -125,7 +125,9 @@ impl<S: Store> Pip<S> {
             return Ok(found);
         }
         let mut named = self.books.all_made();
-        let mut named = named.by_ref().filter(|(_, it)| it.laid.part.name == name);
+        let mut named = named
+            .by_ref()
+            .filter(|(_, place)| place.laid.part.name == name);
         match (named.next(), named.next()) {
             (Some(found), None) => Ok(found),
             (Some((one, _)), Some((other, _))) => Err(impossible(format!(
@@ -156,7 +158,7 @@ impl<S: Store> Pip<S> {
         let refusal = |code: ReasonCode, words: String| Err(Reason::new(code, words));
         let node = &wanted.node.name;
         let host = self.ground.host(to);
-        let Some(host) = host.and_then(|it| self.ground.host_entry(it)) else {
+        let Some(host) = host.and_then(|host| self.ground.host_entry(host)) else {
             let words = format!("the inventory has no host {to}");
             return refusal(ReasonCode::Impossible, words);
         };
@@ -174,7 +176,7 @@ impl<S: Store> Pip<S> {
             return match self
                 .ground
                 .host(silent)
-                .filter(|it| self.is_unheard(now, *it))
+                .filter(|host| self.is_unheard(now, *host))
             {
                 Some(_) => {
                     let words = format!("host {silent} has not reported yet; try again");
@@ -187,7 +189,7 @@ impl<S: Store> Pip<S> {
             };
         }
         let limits = self.ground.host(to).and_then(|to| self.limits.get(&to));
-        if let Some(error) = limits.and_then(|it| it.check_node(&wanted.node).err()) {
+        if let Some(error) = limits.and_then(|limit| limit.check_node(&wanted.node).err()) {
             let words = format!("host {to}: {error}");
             return refusal(ReasonCode::Impossible, words);
         }
@@ -220,12 +222,16 @@ fn check_placement(laid: &Laid, wanted: &PartNode, to: &str, host: &Host) -> Res
         let words = format!("node {node} needs a host with {key}={value}, which host {to} lacks");
         return refused(words);
     }
-    let is_at_destination =
-        |name: &String| laid.placement.hosts.get(name).is_some_and(|it| it == to);
+    let is_at_destination = |name: &String| {
+        laid.placement
+            .hosts
+            .get(name)
+            .is_some_and(|host| host == to)
+    };
     let mut all = laid.part.nodes.iter();
-    let apart = all.find(|it| {
-        let name = &it.node.name;
-        let is_apart = wanted.apart_from.contains(name) || it.apart_from.contains(node);
+    let apart = all.find(|candidate| {
+        let name = &candidate.node.name;
+        let is_apart = wanted.apart_from.contains(name) || candidate.apart_from.contains(node);
         is_apart && is_at_destination(name)
     });
     if let Some(other) = apart {
