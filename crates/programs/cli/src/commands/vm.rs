@@ -33,14 +33,13 @@ use crate::report::{print_json, print_line, progress};
 pub(crate) enum VmCommand {
     /// Boot a VM with a Carina node inside, attached to the running node of this system
     #[command(
-        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --vmpi \
-          virtqueue\n  carina vm run a --ssh \
-          --program /usr/bin/curl --internet www.example.com:80\n  carina vm run a --ip \
-          10.9.1.2/24 --nat\n  carina vm run a --command \
-          \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk debian.qcow2 \
-          --memory 2048 --ssh\n  carina vm run b --hypervisor xen\n\nThe VM keeps running when \
-          the command ends; `carina vm stop` ends the VM. SIGINT and SIGTERM before\nthe VM runs \
-          remove the VM and its new port (exit code 130)."
+        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run \
+          a --vmpi virtqueue\n  carina vm run a --ssh --program /usr/bin/curl --internet \
+          www.example.com:80\n  carina vm run a --ip 10.9.1.2/24 --nat\n  carina vm run a \
+          --command \"carina ping --listen --wait 10s &\"\n  carina vm run web --disk \
+          debian.qcow2 --memory 2048 --ssh\n  carina vm run b --hypervisor xen\n\nThe VM keeps \
+          running when the command ends; `carina vm stop` ends the VM. SIGINT and SIGTERM \
+          before\nthe VM runs remove the VM and its new port (exit code 130)."
     )]
     Run(RunArgs),
     /// Connect this terminal to the serial console of a VM

@@ -150,7 +150,7 @@ impl Host {
         let machine = Machine::new(name, self.run_dir().join("vm"))
             .unwrap()
             .boot(boot().clone())
-            .memory_mib(384)
+            .memory_mib(256)
             .vmpi(vmpi, socket)
             .node_config(&toml)
             .dies_with_parent();
