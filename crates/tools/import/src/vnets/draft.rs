@@ -168,11 +168,10 @@ impl Draft {
             .map(|(original, node)| (node.place, node.line, original.clone()))
             .collect();
         order.sort_unstable();
-        let is_fit = |original: &String| is_name(original);
         let mut used: BTreeSet<String> = self
             .nodes
             .keys()
-            .filter(|key| is_fit(key))
+            .filter(|key| is_name(key))
             .cloned()
             .collect();
         let mut names: BTreeMap<String, String> = used
@@ -181,7 +180,7 @@ impl Draft {
             .collect();
         for (_, line, original) in order
             .into_iter()
-            .filter(|(_, _, original)| !is_fit(original))
+            .filter(|(_, _, original)| !is_name(original))
         {
             let name = free_name(&original, &used);
             if name != original.trim_end() {

@@ -118,7 +118,10 @@ async fn drained<S: Store + Send + 'static>(
     loop {
         let mut away = nodes_away(asks, host).await?;
         away.retain(|candidate| !report.stayed.iter().any(|stayed| stayed.is(candidate)));
-        let is_for_good = |away: &NodeAway| matches!(&away.to, Err(reason) if reason.code != ReasonCode::Conflict);
+        let is_for_good = |away: &NodeAway| match &away.to {
+            Err(reason) => reason.code != ReasonCode::Conflict,
+            Ok(_) => false,
+        };
         let (stay, mut away): (Vec<_>, Vec<_>) = away.into_iter().partition(is_for_good);
         report.stayed.extend(stay.into_iter().map(StayedNode::of));
         if !has_begun && !report.stayed.is_empty() {
