@@ -139,16 +139,11 @@ pub(crate) fn run(
 }
 
 fn relay(id: &str, mut child: Child, stream: &Stream, say: &impl Fn(&str)) -> std::io::Result<i32> {
-    let mut files = [
-        child
-            .stdout
-            .take()
-            .map(|stdout| File::from(OwnedFd::from(stdout))),
-        child
-            .stderr
-            .take()
-            .map(|stderr| File::from(OwnedFd::from(stderr))),
+    let pipes = [
+        child.stdout.take().map(OwnedFd::from),
+        child.stderr.take().map(OwnedFd::from),
     ];
+    let mut files = pipes.map(|pipe| pipe.map(File::from));
     let mut buffer = [0; PIECE_BYTES];
     let mut pause = PAUSE_MIN;
     // After the command has ended: bytes that it had written and that were not sent yet. What a
