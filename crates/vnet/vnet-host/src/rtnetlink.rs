@@ -200,20 +200,15 @@ mod tests {
         }
         let name = format!("cv-rtnetlink-{}", std::process::id());
         let namespace = Namespace::new(&name).unwrap();
-        namespace
-            .ip(&[
-                "link", "add", "eth0", "type", "veth", "peer", "name", "eth1",
-            ])
-            .unwrap();
+        let veth = ["link", "add", "eth0", "type", "veth", "peer", "name"];
+        namespace.ip(&[&veth[..], &["eth1"]].concat()).unwrap();
         // Without a carrier the kernel forgets neighbours.
         namespace.ip(&["link", "set", "eth1", "up"]).unwrap();
         within(&name, || {
             let mut socket = RouteSocket::new()?;
             let before = socket.interfaces()?;
-            let eth0 = before
-                .iter()
-                .find(|candidate| candidate.name == "eth0")
-                .unwrap();
+            let is_eth0 = |interface: &&Interface| interface.name == "eth0";
+            let eth0 = before.iter().find(is_eth0).unwrap();
             assert!(!eth0.is_up && eth0.mtu == 1500);
             let mac = Mac([2, 0, 0, 0, 0, 7]);
             let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
@@ -241,10 +236,7 @@ mod tests {
             socket.execute(&requests)?;
             assert_eq!(socket.sequence - first, count);
             let after = socket.interfaces()?;
-            let eth0 = after
-                .iter()
-                .find(|candidate| candidate.name == "eth0")
-                .unwrap();
+            let eth0 = after.iter().find(is_eth0).unwrap();
             assert_eq!((eth0.is_up, eth0.mtu, eth0.mac), (true, 1400, Some(mac)));
             assert_eq!(socket.static_routes(true)?, wanted);
 

@@ -76,18 +76,15 @@ impl Steps {
                 && others.iter().any(|other| same_ends(link, other))
         };
         let repointed = new.links.iter().filter_map(|link| {
-            let before = old
-                .links
-                .iter()
-                .find(|candidate| candidate.number == link.number)?;
+            let mut before = old.links.iter();
+            let before = before.find(|before| before.number == link.number)?;
             let is_readdressed = readdressed.contains(&link.number);
             repointed(before, link, &steps).filter(|_| !is_readdressed)
         });
         let repointed: Vec<Repointed> = repointed.collect();
         let is_kept = |link: &&LinkPart| {
-            !repointed
-                .iter()
-                .any(|candidate| candidate.number == link.number)
+            let mut numbers = repointed.iter().map(|repointed| repointed.number);
+            numbers.all(|number| number != link.number)
         };
         let goes = old
             .links

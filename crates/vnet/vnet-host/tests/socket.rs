@@ -121,10 +121,8 @@ fn output_of_any_length_comes_and_a_reader_that_goes_ends_it() {
         match stream {
             Stream::Stdout => {
                 let expected = |at: usize| b"0123456789\n"[at % 11];
-                assert!(
-                    (0..piece.len())
-                        .all(|candidate| piece[candidate] == expected(bytes + candidate))
-                );
+                let mut all = piece.iter().enumerate();
+                assert!(all.all(|(at, byte)| *byte == expected(bytes + at)));
                 bytes += piece.len();
             }
             Stream::Stderr => errors.extend_from_slice(piece),

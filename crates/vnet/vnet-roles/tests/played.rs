@@ -265,10 +265,8 @@ impl Hosting for Played {
             NodeRequest::Look {} => {
                 let nodes = part.into_iter().flat_map(|(part, _)| &part.nodes);
                 let output = hosts[self.number].report(self.clock.now(), |_, _| true);
-                let output = output
-                    .parts
-                    .into_iter()
-                    .find(|part| part.vnet == wanted.vnet);
+                let mut parts = output.parts.into_iter();
+                let output = parts.find(|part| part.vnet == wanted.vnet);
                 // As a host reports it: the reason of a failure contains the host's name.
                 let state_of = |node: &str| {
                     let status = output.as_ref().and_then(|output| output.nodes.get(node));

@@ -156,30 +156,7 @@ async fn events<S: Store + Send + 'static>(
 
 /// The changes between two views, as text.
 fn changes(before: &PipView, now: &PipView) -> Vec<String> {
-    let old: BTreeMap<&str, &HostView> = before
-        .hosts
-        .iter()
-        .map(|host| (host.name.as_str(), host))
-        .collect();
-    let hosts = now.hosts.iter().filter_map(|host| {
-        let was = old.get(host.name.as_str()).is_some_and(|old| old.is_there);
-        match (was, host.is_there) {
-            (false, true) => Some(format!("host {} reports", host.name)),
-            (true, false) => Some(format!("host {} is silent", host.name)),
-            _ => None,
-        }
-    });
-    let drained = now.hosts.iter().filter_map(|host| {
-        let was = old
-            .get(host.name.as_str())
-            .is_some_and(|old| old.is_drained);
-        match (was, host.is_drained) {
-            (false, true) => Some(format!("host {} takes no new nodes", host.name)),
-            (true, false) => Some(format!("host {} takes nodes again", host.name)),
-            _ => None,
-        }
-    });
-    let mut all: Vec<String> = hosts.chain(drained).collect();
+    let mut all = changes_of_hosts(before, now);
     let key = |part: &PartView| (part.vnet, part.state == PartState::Held);
     let old: BTreeMap<_, &PartView> = before.parts.iter().map(|part| (key(part), part)).collect();
     for part in &now.parts {
@@ -221,10 +198,7 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
         .iter()
         .filter(|part| !current.contains(&key(part)))
     {
-        let is_made = now
-            .parts
-            .iter()
-            .any(|candidate| candidate.vnet == part.vnet);
+        let is_made = now.parts.iter().any(|made| made.vnet == part.vnet);
         match part.state {
             PartState::Held if is_made => {}
             PartState::Held => all.push(format!("{} of {} is let go", part.name, part.vnp)),
@@ -233,6 +207,31 @@ fn changes(before: &PipView, now: &PipView) -> Vec<String> {
     }
     all.truncate(CHANGES_MAX);
     all
+}
+
+/// The changes of hosts between two views, as text.
+fn changes_of_hosts(before: &PipView, now: &PipView) -> Vec<String> {
+    let old = before.hosts.iter().map(|host| (host.name.as_str(), host));
+    let old: BTreeMap<&str, &HostView> = old.collect();
+    let hosts = now.hosts.iter().filter_map(|host| {
+        let was = old.get(host.name.as_str()).is_some_and(|old| old.is_there);
+        match (was, host.is_there) {
+            (false, true) => Some(format!("host {} reports", host.name)),
+            (true, false) => Some(format!("host {} is silent", host.name)),
+            _ => None,
+        }
+    });
+    let drained = now.hosts.iter().filter_map(|host| {
+        let was = old
+            .get(host.name.as_str())
+            .is_some_and(|old| old.is_drained);
+        match (was, host.is_drained) {
+            (false, true) => Some(format!("host {} takes no new nodes", host.name)),
+            (true, false) => Some(format!("host {} takes nodes again", host.name)),
+            _ => None,
+        }
+    });
+    hosts.chain(drained).collect()
 }
 
 /// Time between two checks for changes.
