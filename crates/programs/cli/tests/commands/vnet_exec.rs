@@ -44,15 +44,14 @@ impl Drop for Here {
 /// How long anything may take on a slow machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The most memory that a process has had, bytes.
-fn peak_of(child: &Child) -> u64 {
+/// The most memory that a process has had, bytes; `None` once it has ended.
+fn peak_of(child: &Child) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
     let kib: u64 = line
         .and_then(|line| line.split_whitespace().nth(1))
-        .and_then(|word| word.parse().ok())
-        .unwrap();
-    kib << 10
+        .map(|word| word.parse().unwrap())?;
+    Some(kib << 10)
 }
 
 /// Runs a command that writes `yes` lines and checks each byte, standard error, the exit code, and
@@ -68,8 +67,9 @@ fn takes_all(here: &Here, node: &str, bytes: usize) {
         let expected = |at: usize| b"0123456789\n"[at % 11];
         assert!((0..length).all(|offset| buffer[offset] == expected(at + offset)));
         at += length;
-        if at < bytes {
-            peak = peak_of(&child);
+        // The command may end while the pipe still has some of its output.
+        if let Some(now) = peak_of(&child) {
+            peak = now;
             first.get_or_insert(peak);
         }
     }
