@@ -129,7 +129,9 @@ def test_ctrl_c_ends_a_wait(node: RunningNode, silent: subprocess.Popen[str], ca
     with carina.register("absent.answer"):
         process = node.python(
             f"""
-            import carina
+            import carina, signal
+            # A shell starts what runs in the background with this signal ignored.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             flow = carina.allocate("silent")
             print("waits")
             try:
