@@ -30,6 +30,7 @@ use self::peers::{BORINGTUN, OPENVPN, TINC, Tunnel};
 use self::site::Site;
 use crate::Options;
 use crate::error::{Error, Result};
+use crate::options::in_turns;
 use crate::rate::compare_with_bars;
 
 /// A case: its name in the results, and the measurement.
@@ -155,16 +156,11 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     let failures = options.measure_each(
         |case| case.name,
         |run, case, size| {
-            let mut systems = bench.systems(case.work);
-            let first = run % systems.len();
-            systems.rotate_left(first);
-            let mut all = Vec::new();
-            for system in systems {
+            let all = in_turns(run, bench.systems(case.work), |system| {
                 let values = bench.measure(system, case.work, size, options.time_ns);
-                all.push((system, values.map_err(|error| error.in_case(system))?));
-            }
-            // They count only together, so that samples come in pairs.
-            for (system, values) in all {
+                values.map_err(|error| error.in_case(system))
+            });
+            for (system, values) in all? {
                 for Value {
                     system_part,
                     size,

@@ -44,3 +44,16 @@ impl<Case: Copy> Options<Case> {
         Ok(failures.into_lines())
     }
 }
+
+/// Measures each of the systems once; in each run another system is first. A failure ends the
+/// turn without a value of any system, so that values come in pairs.
+pub(crate) fn in_turns<T>(
+    run: usize,
+    mut systems: Vec<&'static str>,
+    mut measure: impl FnMut(&'static str) -> Result<T>,
+) -> Result<Vec<(&'static str, T)>> {
+    let first = run % systems.len();
+    systems.rotate_left(first);
+    let all = systems.into_iter();
+    all.map(|system| Ok((system, measure(system)?))).collect()
+}

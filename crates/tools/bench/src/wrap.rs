@@ -21,6 +21,7 @@ use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use self::site::Site;
 use crate::Options;
 use crate::error::Result;
+use crate::options::in_turns;
 use crate::rate::compare_with_bars;
 
 /// A case: its name in the results, and what the programs do.
@@ -96,16 +97,10 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     let failures = options.measure_each(
         |case| case.name,
         |run, case, size| {
-            let mut systems = site.systems();
-            let first = run % systems.len();
-            systems.rotate_left(first);
-            let mut all = Vec::new();
-            for system in systems {
-                let values = site.measure(system, case.work, size, options.time_ns)?;
-                all.push((system, values));
-            }
-            // They count only together, so that samples come in pairs.
-            for (system, values) in all {
+            let all = in_turns(run, site.systems(), |system| {
+                site.measure(system, case.work, size, options.time_ns)
+            });
+            for (system, values) in all? {
                 for (metric, value) in values {
                     samples.add(case.name, size, system, metric, value);
                 }

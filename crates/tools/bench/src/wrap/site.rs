@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use carina_sys::end_with_parent;
 use super::programs::{CLIENT, SERVER};
 use super::{PROXY, RELAY, SYSTEMS, Work};
 use crate::error::{Attempt, Error, Result};
+use crate::installed::path_of;
 
 /// What a client needs to reach the server in one system.
 #[derive(Debug, Clone, Copy)]
@@ -205,7 +206,7 @@ impl Site {
     }
 
     fn start_socat(&mut self) -> Result<()> {
-        let Some(socat) = installed("socat") else {
+        let Some(socat) = path_of("socat") else {
             self.notes.push("socat is not installed".to_owned());
             return Ok(());
         };
@@ -222,7 +223,7 @@ impl Site {
 
     /// `ssh -L` to an sshd of this bench, with keys of its own.
     fn start_ssh(&mut self) -> Result<()> {
-        let programs = ["sshd", "ssh", "ssh-keygen"].map(installed);
+        let programs = ["sshd", "ssh", "ssh-keygen"].map(path_of);
         let [Some(sshd), Some(ssh), Some(keygen)] = programs else {
             self.notes
                 .push("ssh, sshd and ssh-keygen are not all installed".to_owned());
@@ -280,15 +281,6 @@ impl Site {
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).attempt("finding a free port")?;
     Ok(listener.local_addr().attempt("finding a free port")?.port())
-}
-
-/// The path of a program; sshd must be started by its path.
-fn installed(name: &str) -> Option<PathBuf> {
-    let directories = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
-    let mut paths = directories
-        .map(|directory| Path::new(directory).join(name))
-        .into_iter();
-    paths.find(|path| path.is_file())
 }
 
 /// The name of the wrapped server.

@@ -23,6 +23,7 @@ use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use self::site::Site;
 use crate::Options;
 use crate::error::Result;
+use crate::options::in_turns;
 use crate::rate::compare_with_bars;
 
 /// A case: its name in the results, and what the programs do.
@@ -100,16 +101,11 @@ pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Resu
     let failures = measured.measure_each(
         |case| case.name,
         |run, case, size| {
-            let mut systems = site.systems();
-            let first = run % systems.len();
-            systems.rotate_left(first);
-            let mut all = Vec::new();
-            for system in systems {
+            let all = in_turns(run, site.systems(), |system| {
                 let mbps = site.measure(system, case.work, size);
-                all.push((system, mbps.map_err(|error| error.in_case(system))?));
-            }
-            // They count only together, so that samples come in pairs.
-            for (system, mbps) in all {
+                mbps.map_err(|error| error.in_case(system))
+            });
+            for (system, mbps) in all? {
                 samples.add(case.name, size, system, Metric::GoodputMbps, mbps);
             }
             Ok(())

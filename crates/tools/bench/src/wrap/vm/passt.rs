@@ -20,8 +20,8 @@ pub(super) fn set_up_network(node: &TestNode) -> Result<()> {
     Ok(node.ip(&["route", "add", "default", "via", UPLINK_GATEWAY])?)
 }
 
-/// Starts passt, and waits until its socket exists. `addresses` are those of the guest, and that by
-/// which the guest reaches the host's loopback interface.
+/// Starts passt, and waits until its socket exists. `addresses` are the guest's own address and the
+/// address at which the guest reaches the host's loopback interface.
 pub(super) fn start(node: &TestNode, addresses: [String; 2]) -> Result<ChildProcess> {
     let directory = node.path().join(DIRECTORY);
     std::fs::create_dir(&directory).attempt("making a directory for passt")?;

@@ -17,6 +17,7 @@ use super::process::{self, START};
 use super::{Case, PASST, USER, Work, passt};
 use crate::cards::{Addresses, Card};
 use crate::error::{Attempt, Error, Result};
+use crate::installed::path_of;
 use crate::peer::app_name;
 use crate::vm_and_host::explain;
 use crate::{Options, Progress};
@@ -229,7 +230,7 @@ fn possible(options: &Options<Case>) -> (Vec<Work>, Vec<String>) {
     let (mut works, mut notes) = (Vec::new(), Vec::new());
     for case in &options.cases {
         let mut needed = needed(case.work).iter();
-        match needed.find(|name| program(name).is_none()) {
+        match needed.find(|name| path_of(name).is_none()) {
             None => works.push(case.work),
             Some(missing) => notes.push(format!("{}: no program {missing} here", case.name)),
         }
@@ -262,7 +263,7 @@ fn image(works: &[Work], guest_program: Option<&Path>) -> Result<GuestImage> {
             .library(&format!("/lib/carina/{LIBRARY}"), &library)?;
         for work in works {
             let name = needed(*work)[0];
-            if let Some(client) = program(name) {
+            if let Some(client) = path_of(name) {
                 image = image.program(&format!("/usr/bin/{name}"), &client)?;
             }
         }
@@ -325,15 +326,6 @@ fn spec(node: &TestNode, has_passt: bool) -> GuestSpec {
     }
 }
 
-/// The path of a program.
-fn program(name: &str) -> Option<PathBuf> {
-    let directories = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
-    let mut paths = directories
-        .map(|directory| Path::new(directory).join(name))
-        .into_iter();
-    paths.find(|path| path.is_file())
-}
-
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
@@ -363,8 +355,9 @@ const ADDRESSES: Addresses = Addresses {
     network: 79,
     cards: &CARDS,
 };
-/// Last bytes of addresses: those of the host stand for its loopback interface.
+/// Last byte of an address at which the guest reaches the host's loopback interface.
 const HOST_NUMBER: u8 = 1;
+/// Last byte of an address of the guest.
 const GUEST: u8 = 2;
 
 /// How long the guest may take to boot. TCG is slow.
