@@ -55,10 +55,7 @@ fn access_points<'a>(
     node: &'a NodePart,
 ) -> impl Iterator<Item = (&'a str, &'a InterfacePart)> {
     let access_of = |link: u32| {
-        let found = whole
-            .links
-            .iter()
-            .find(|candidate| candidate.number == link);
+        let found = whole.link(link);
         match &found?.far {
             Far::Users(users) => Some(users.access.as_str()),
             _ => None,

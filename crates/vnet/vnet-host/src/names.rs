@@ -32,7 +32,7 @@ pub fn port(link: u32, side: usize) -> String {
 /// The link end at which a node's interface is: the link's number and the side.
 #[must_use]
 pub fn end_of(part: &HostPart, node: &str, interface: &InterfacePart) -> (u32, usize) {
-    let link = part.links.iter().find(|link| link.number == interface.link);
+    let link = part.link(interface.link);
     let is_near = |end: &EndPart| end.node == node && end.interface == interface.name;
     let side = link.map_or(0, |link| usize::from(!is_near(&link.near)));
     (interface.link, side)

@@ -197,10 +197,7 @@ fn steps(before: &HostPart, after: &HostPart) -> Vec<PlannedStep> {
         planned.push(step(Action::Remove, subject, reason));
     }
     for link in &after.links {
-        let old = before
-            .links
-            .iter()
-            .find(|candidate| candidate.number == link.number);
+        let old = before.link(link.number);
         planned.extend(steps_of_link(&steps, old, link));
     }
     let goes = |link: &&LinkPart| {

@@ -76,8 +76,7 @@ impl Steps {
                 && others.iter().any(|other| same_ends(link, other))
         };
         let repointed = new.links.iter().filter_map(|link| {
-            let mut before = old.links.iter();
-            let before = before.find(|before| before.number == link.number)?;
+            let before = old.link(link.number)?;
             let is_readdressed = readdressed.contains(&link.number);
             repointed(before, link, &steps).filter(|_| !is_readdressed)
         });
@@ -177,10 +176,10 @@ fn repointed(before: &LinkPart, after: &LinkPart, steps: &Steps) -> Option<Repoi
 fn is_readdressed(old: &HostPart, new: &HostPart, link: &LinkPart) -> bool {
     link.ends().any(|end| {
         let of = |part: &HostPart| {
-            let it = part
+            let found = part
                 .interface(end)
                 .filter(|interface| interface.link == link.number)?;
-            Some((it.mtu, it.address, it.address6))
+            Some((found.mtu, found.address, found.address6))
         };
         let (before, after) = (of(old), of(new));
         before.is_some() && before != after

@@ -380,16 +380,15 @@ fn observed(dir: &VnetDir, part: &HostPart, namespaces: &[String]) -> Result<Hos
     current.nodes.retain(|node| nodes.contains(&node.name));
     let ports = namespace::interfaces(&ports_namespace(part.vnet))?;
     // The kernel removes the ports of a namespace some time after the namespace: they do not count.
-    let ended = part.nodes.iter().filter(|node| node.kind != Kind::Vm);
-    let ended: Vec<&str> = ended
-        .map(|node| node.name.as_str())
-        .filter(|name| !nodes.iter().any(|node| node == name))
-        .collect();
+    let has_ended = |name: &String| {
+        let is_namespace = part.node(name).is_some_and(|node| node.kind != Kind::Vm);
+        is_namespace && !nodes.contains(name)
+    };
     current.links.retain(|link| {
         let mut sides = link.ends().enumerate();
         sides.all(|(side, end)| {
             let mut either = both_ports((link.number, side)).into_iter();
-            !ended.contains(&end.node.as_str()) && either.any(|port| ports.contains(&port))
+            !has_ended(&end.node) && either.any(|port| ports.contains(&port))
         })
     });
     Ok(current)

@@ -112,10 +112,7 @@ fn place(
             .interfaces
             .iter()
             .filter_map(|interface| {
-                let link = part
-                    .links
-                    .iter()
-                    .find(|link| link.number == interface.link)?;
+                let link = part.link(interface.link)?;
                 Some((interface.name.clone(), far_words(link)?))
             })
             .collect(),

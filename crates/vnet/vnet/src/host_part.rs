@@ -281,6 +281,12 @@ impl HostPart {
         self.nodes.iter().find(|node| node.name == name)
     }
 
+    /// The link with this number; `None` if the part has none.
+    #[must_use]
+    pub fn link(&self, number: u32) -> Option<&LinkPart> {
+        self.links.iter().find(|link| link.number == number)
+    }
+
     /// The interface at an end of a link; `None` if the part has none.
     #[must_use]
     pub fn interface(&self, end: &EndPart) -> Option<&InterfacePart> {

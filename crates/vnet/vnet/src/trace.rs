@@ -221,7 +221,7 @@ fn places(part: &HostPart, route: &[(Direction, Spot)], sightings: &Sightings) -
 /// The link end at a spot, as `NODE:INTERFACE`; `None` if the network has no such link end.
 #[must_use]
 pub fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
-    let link = part.links.iter().find(|link| link.number == spot.link)?;
+    let link = part.link(spot.link)?;
     link.ends().nth(spot.side).map(ToString::to_string)
 }
 

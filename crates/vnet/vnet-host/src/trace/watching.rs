@@ -74,7 +74,7 @@ impl Watch {
         spots.dedup();
         // The far end of a link to another host has no port here.
         let is_here = |spot: &Spot| {
-            let link = part.links.iter().find(|link| link.number == spot.link);
+            let link = part.link(spot.link);
             link.is_some_and(|link| spot.side < link.ends().count())
         };
         spots.retain(is_here);

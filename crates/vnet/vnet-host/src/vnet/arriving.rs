@@ -333,8 +333,9 @@ impl Vnet {
             .for_each(|(end, is_second)| second.set(*end, *is_second));
         drop(second);
         lock(&self.paths).repoint(steps.repointed.iter().map(|link| link.number));
-        let (taken, unused): (Vec<String>, Vec<String>) =
-            { unused.into_iter() }.partition(|port| names.iter().any(|(_, new)| new == port));
+        let (taken, unused): (Vec<String>, Vec<String>) = unused
+            .into_iter()
+            .partition(|port| names.iter().any(|(_, new)| new == port));
         // A change that failed may have left a port of this name.
         remove_named(part, &taken)?;
         rename(part, &names)?;

@@ -55,7 +55,7 @@ impl Vnet {
     ) -> Result<()> {
         // Locked until the graph has changed, so that no other change interferes.
         let part = lock(&self.part);
-        let link = part.links.iter().find(|link| link.number == number);
+        let link = part.link(number);
         let link = link.ok_or_else(|| Error::NoLink {
             vnet: self.dir.name(),
             link: number,

@@ -214,7 +214,7 @@ impl Vnet {
     ) -> Option<Result<Duration>> {
         let mut interfaces = part.node(from)?.interfaces.iter();
         let number = interfaces.find(|interface| interface.peer == to)?.link;
-        let link = part.links.iter().find(|link| link.number == number)?;
+        let link = part.link(number)?;
         (link.carrier == Carrier::Dif).then(|| self.probe_flow(part, link, limit))
     }
 

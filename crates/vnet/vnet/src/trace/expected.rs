@@ -161,10 +161,7 @@ fn hop_at<'a>(
     here: &NodePart,
     interface: &InterfacePart,
 ) -> Option<(Hop, Option<&'a NodePart>)> {
-    let link = part
-        .links
-        .iter()
-        .find(|link| link.number == interface.link)?;
+    let link = part.link(interface.link)?;
     let is_near = link.near.node == here.name && link.near.interface == interface.name;
     let hop = (link.number, usize::from(!is_near));
     let far: &EndPart = match &link.far {
@@ -176,10 +173,7 @@ fn hop_at<'a>(
 }
 
 fn address_at(part: &HostPart, link: u32, side: usize) -> Option<Ipv4Addr> {
-    let link = part
-        .links
-        .iter()
-        .find(|candidate| candidate.number == link)?;
+    let link = part.link(link)?;
     let interface = part.interface(link.ends().nth(side)?)?;
     Some(interface.address.address())
 }

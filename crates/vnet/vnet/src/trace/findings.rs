@@ -33,7 +33,7 @@ pub(super) fn findings(
         let (had, left) = (before.seen, after.seen);
         found.push(match (before.act, before.direction == after.direction) {
             (Act::Sends, _) if before.end == after.end => {
-                let far = part.links.iter().find(|link| link.number == before.link);
+                let far = part.link(before.link);
                 let far = far.map_or_else(String::new, |link| link.far.to_string());
                 let link = format!("link {} ({} -- {far})", before.link, before.end);
                 let why = dropped((before.link, before.side));

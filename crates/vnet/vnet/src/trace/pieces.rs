@@ -219,10 +219,7 @@ impl Together {
 pub fn spot_of(part: &HostPart, end: &str) -> Option<LinkEnd> {
     let (node, interface) = end.split_once(':')?;
     let interface = part.node(node)?.interface(interface)?;
-    let link = part
-        .links
-        .iter()
-        .find(|link| link.number == interface.link)?;
+    let link = part.link(interface.link)?;
     let is_this = |part: &EndPart| part.node == node && part.interface == interface.name;
     let side = link.ends().position(is_this)?;
     Some((link.number, side))
