@@ -29,7 +29,7 @@ pub struct Bounds {
 /// A fragment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// Headers before the payload; the reassembled packet has those of its first fragment.
+    /// Headers before the payload. The reassembled packet gets the headers of its first fragment.
     pub head: &'a [u8],
     /// Offset of this fragment's payload in the payload of the whole packet, in bytes.
     pub offset: usize,

@@ -289,7 +289,7 @@ impl LuaApp {
             (Ok(value), None) => (
                 value
                     .as_f64()
-                    .filter(|as_f64| as_f64.is_finite() && *as_f64 >= 0.0),
+                    .filter(|number| number.is_finite() && *number >= 0.0),
                 sent,
             ),
             (Err(error), None) => {

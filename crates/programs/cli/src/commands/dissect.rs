@@ -16,11 +16,11 @@ use crate::report::{print_json, print_line};
 
 /// Show the packets of a capture file: PDUs, CDAP messages, VMPI records, RINA ARP
 ///
-/// Reads files in pcapng, such as those of `carina capture`, and in the older pcap. The packets may
-/// be Ethernet frames, IP packets (link types RAW, LINUX_SLL, LINUX_SLL2, NULL, LOOP) or those of
-/// Carina's own captures. PDUs may be of any dialect. If neither the file nor an option names the
-/// dialect, the command guesses the dialect from ARP and the first PDU. Each packet is one line;
-/// with --verbose a paragraph, with --json an object.
+/// Reads pcapng files, which `carina capture` writes, and files in the older format pcap. A file
+/// may contain Ethernet frames, IP packets (link types RAW, LINUX_SLL, LINUX_SLL2, NULL, LOOP), or
+/// PDUs and VMPI records that `carina capture` wrote. PDUs may be of any dialect. If neither the
+/// file nor an option names the dialect, the command guesses the dialect from ARP and the first
+/// PDU. Each packet is one line; with --verbose a paragraph, with --json an object.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina dissect blue.pcapng

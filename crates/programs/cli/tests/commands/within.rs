@@ -74,7 +74,7 @@ impl Printed {
         std::thread::spawn(move || {
             let mut stream = BufReader::new(stream);
             let mut line = Vec::new();
-            // After an error, such as of a terminal that has gone, nothing more comes.
+            // An error ends the output: a closed terminal, for example, reports one.
             while stream
                 .read_until(b'\n', &mut line)
                 .is_ok_and(|bytes| bytes > 0)

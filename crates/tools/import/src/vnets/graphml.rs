@@ -37,13 +37,18 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
         draft.name(name);
     }
     let names = read_nodes(&mut draft, graph, &keys);
-    for it in graph
+    for child in graph
         .children
         .iter()
         .filter(|child| child.local_name() == "edge")
     {
-        let ends = ["source", "target"].map(|key| names.get(it.text(key)?));
-        edge(&mut draft, ends, |name| data(it, &keys, name), it.line);
+        let ends = ["source", "target"].map(|key| names.get(child.text(key)?));
+        edge(
+            &mut draft,
+            ends,
+            |name| data(child, &keys, name),
+            child.line,
+        );
     }
     for other in &graph.children {
         if matches!(other.local_name(), "hyperedge" | "port") {

@@ -18,8 +18,8 @@ use crate::ll::qemu::{Form, Process, State, StateFile, check_file_name, remove_f
 use crate::ll::watch::Watch;
 
 /// The host's end of VMPI with one VM, over virtqueues. Without a VM: over a socket to the node of
-/// another process or container. The methods that a thread must call, and when, are those of
-/// [`crate::ll::HostPort`].
+/// another process or container. [`crate::ll::HostPort`] says
+/// which methods a thread must call, and when.
 #[derive(Debug)]
 pub struct HostPort {
     port: Arc<Port>,
