@@ -33,7 +33,8 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// None of the three variables is set, or the directory cannot be created.
+    /// None of `CARINA_CACHE`, `XDG_CACHE_HOME` and `HOME` is set, or the directory cannot be
+    /// created.
     pub fn default_location() -> Result<Cache> {
         let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let root = from("CARINA_CACHE")

@@ -143,8 +143,10 @@ pub fn shut_down_xen_domain(name: &LocalName) -> Result<()> {
 #[must_use]
 pub fn xen_domain_lines(name: &LocalName) -> String {
     format!(
-        "# No device: the domain's node grants memory to Dom0. Its kernel needs the modules\n\
-         # xen_gntalloc and xen_evtchn; its node needs an IPCP: type = \"hv\", side = \"guest\".\n\
+        "# No device: the domain's node grants memory to Dom0. The domain's kernel needs the\n\
+         # modules xen_gntalloc and xen_evtchn. Its node needs an IPCP:\n\
+         #   type = \"hv\", side = \"guest\"\n\
+         # The port finds the domain by this name in its xl configuration:\n\
          name = {}\n",
         quoted(name.as_str())
     )

@@ -20,7 +20,7 @@ pub struct Segmentation {
     pub kind: SegmentationKind,
     /// Number of payload bytes of each segment.
     pub size: u16,
-    /// Length of the headers in bytes, which each segment repeats.
+    /// Length in bytes of the frame's headers. Each segment begins with a copy of these headers.
     pub headers: u16,
 }
 

@@ -82,10 +82,10 @@ impl Default for PoolConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// The number of frames, which is given, is out of range.
+    /// The number of frames is out of range; holds the number.
     #[error("a pool of {0} frames: must be 1 to {max}", max = PoolConfig::FRAMES_MAX)]
     Frames(usize),
-    /// The length of frames in bytes, which is given, is out of range.
+    /// The length of frames is out of range; holds the length in bytes.
     #[error(
         "a pool with frames of {0} bytes: must be 64 to {max}",
         max = PoolConfig::FRAME_BYTES_MAX

@@ -33,7 +33,8 @@ use crate::vfio::VfioDevice;
 #[derive(Debug)]
 pub struct DmaMemory {
     mapping: Arc<Mapping>,
-    /// The device's address of each part that has the size of a huge page.
+    /// For each [`HUGE_PAGE_BYTES`] of the memory, in order: the address at which the device
+    /// accesses these bytes.
     pages: Vec<u64>,
     used: usize,
     _memory: Memory,

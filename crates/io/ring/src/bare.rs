@@ -81,7 +81,7 @@ pub struct BareSender {
 }
 
 impl BareSender {
-    /// Maps the sending end of a ring whose memory is zero.
+    /// Maps the sending end of a new ring: all bytes of its memory must be zero.
     ///
     /// # Errors
     /// `InvalidInput` if the capacity is not a power of two of at least 4096; the system's refusal
@@ -155,7 +155,7 @@ pub struct BareReceiver {
 }
 
 impl BareReceiver {
-    /// Maps the receiving end of a ring whose memory is zero.
+    /// Maps the receiving end of a new ring: all bytes of its memory must be zero.
     ///
     /// # Errors
     /// As for [`BareSender::map`].

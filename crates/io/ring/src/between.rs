@@ -88,8 +88,8 @@ impl<T> Queue<T> {
         &self.slots[index as usize & (self.slots.len() - 1)]
     }
 
-    /// Closes one end. The end that closes last drops the remaining values. Returns how many it
-    /// dropped.
+    /// Closes one end. The end that closes second drops the values that were sent and not received.
+    /// Returns how many values were dropped.
     fn close(&self) -> usize {
         if self.closed.fetch_add(1, Ordering::AcqRel) == 0 {
             return 0;
@@ -153,8 +153,9 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Closes this end. Returns how many values it dropped because no end can receive them.
-    /// The result is 0 while the other end is open, because that end may still receive them.
+    /// Closes the sending end. If the receiving end is closed already, drops the values that were
+    /// sent and not received, and returns their number. Otherwise returns 0, because the receiver
+    /// may still receive them.
     pub fn close(mut self) -> usize {
         self.is_open = false;
         self.queue.close()
@@ -211,7 +212,9 @@ impl<T> Receiver<T> {
         max as usize
     }
 
-    /// Closes this end. Returns how many remaining values it dropped, like [`Sender::close`].
+    /// Closes the receiving end. If the sending end is closed already, drops the values that were
+    /// sent and not received, and returns their number. Otherwise returns 0: the sender drops these
+    /// values when it closes.
     pub fn close(mut self) -> usize {
         self.is_open = false;
         self.queue.close()

@@ -45,7 +45,7 @@ pub enum InflightError {
     Version {
         /// The version in the region.
         version: u16,
-        /// The number of descriptors in the region.
+        /// The number of descriptors for which the region was made: the size of its ring.
         size: u16,
     },
 }

@@ -63,10 +63,11 @@ pub struct EspTunnelConfig {
     /// TTL or hop limit of packets to `south`.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source MAC address of packets to `south`; `None` writes zeros, for `arp` or `nd` to fill in.
+    /// Source MAC address of the tunnel's packets, which leave at port `south`. `None`: zeros,
+    /// which an app `arp` or `nd` behind `south` replaces.
     pub mac: Option<MacText>,
-    /// Destination MAC address of packets to `south`; `None` writes zeros, for `arp` or `nd` to
-    /// fill in.
+    /// Destination MAC address of the tunnel's packets. `None`: zeros, which an app `arp` or `nd`
+    /// behind `south` replaces.
     pub next_mac: Option<MacText>,
     /// Security parameters index of packets to `south`.
     pub transmit_spi: u32,

@@ -42,7 +42,7 @@ struct Flow<P> {
     queue: CodelQueue<P>,
     /// Bytes that the flow may still send in this turn.
     deficit: i64,
-    /// Whether the flow is in one of the two lists.
+    /// Whether the flow is in the list `new` or the list `old` of its [`FqCodel`].
     is_listed: bool,
 }
 

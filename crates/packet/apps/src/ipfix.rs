@@ -68,11 +68,11 @@ pub struct IpfixConfig {
     /// TTL or hop limit of packets to the collector.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source MAC address of packets to the collector; `None` writes zeros, for `arp` or `nd` to
-    /// fill in.
+    /// Source MAC address of packets to the collector. `None`: zeros, which an app `arp` or `nd`
+    /// behind this app replaces.
     pub mac: Option<MacText>,
-    /// Destination MAC address of packets to the collector; `None` writes zeros, for `arp` or `nd`
-    /// to fill in.
+    /// Destination MAC address of packets to the collector. `None`: zeros, which an app `arp` or
+    /// `nd` behind this app replaces.
     pub next_mac: Option<MacText>,
     /// Length of the longest IP packet to the collector, in bytes.
     #[serde(default = "mtu")]

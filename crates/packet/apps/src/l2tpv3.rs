@@ -62,9 +62,11 @@ pub struct L2tpv3Config {
     /// Hop limit of packets to `south`.
     #[serde(default = "hop_limit")]
     pub hop_limit: u8,
-    /// Source MAC address of packets to `south`; `None` writes zeros, for `nd` to fill in.
+    /// Source MAC address of the tunnel's packets, which leave at port `south`. `None`: zeros,
+    /// which an app `nd` behind `south` replaces.
     pub mac: Option<MacText>,
-    /// Destination MAC address of packets to `south`; `None` writes zeros, for `nd` to fill in.
+    /// Destination MAC address of the tunnel's packets. `None`: zeros, which an app `nd` behind
+    /// `south` replaces.
     pub next_mac: Option<MacText>,
 }
 

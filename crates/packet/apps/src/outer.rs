@@ -39,9 +39,11 @@ pub struct Ends {
     pub remote: IpAddr,
     /// TTL or hop limit of sent packets.
     pub hop_limit: u8,
-    /// MAC address of this end; `None` writes zeros, for `arp` or `nd` to fill in.
+    /// MAC address of this end. `None`: zeros, which an app `arp` or `nd` behind the tunnel
+    /// replaces.
     pub mac: Option<MacText>,
-    /// MAC address of the next hop; `None` writes zeros, for `arp` or `nd` to fill in.
+    /// MAC address of the next hop. `None`: zeros, which an app `arp` or `nd` behind the tunnel
+    /// replaces.
     pub next_mac: Option<MacText>,
 }
 

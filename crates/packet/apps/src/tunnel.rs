@@ -235,7 +235,8 @@ pub fn carry_mark_at(frame: &mut Frame, at: usize, outer_class: u8) -> Result<()
     is_kept.then_some(()).ok_or(Refused::Congested)
 }
 
-/// Adds an Ethernet header whose addresses are zeros, for `arp` or `nd` to fill in.
+/// Adds an Ethernet header with zeros as addresses, which an app `arp` or `nd` behind the tunnel
+/// replaces.
 ///
 /// # Errors
 /// The frame has no room.

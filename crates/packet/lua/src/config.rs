@@ -92,7 +92,7 @@ pub enum LuaConfigError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The script is too long.
+    /// The script is too long; holds its path.
     #[error(
         "{}: the script is too long; a script has at most {} bytes",
         .0.display(),
@@ -102,10 +102,10 @@ pub enum LuaConfigError {
     /// The script is not valid Lua; the text begins with its name and a line number.
     #[error("{0}")]
     Syntax(String),
-    /// `memory_mb` is out of range.
+    /// `memory_mb` is out of range; holds its value.
     #[error("memory_mb = {0}: must be 2 to 1024")]
     Memory(usize),
-    /// `budget_ms` is out of range.
+    /// `budget_ms` is out of range; holds its value.
     #[error("budget_ms = {0}: must be 1 to 10000")]
     Budget(u64),
 }

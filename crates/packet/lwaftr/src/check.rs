@@ -53,7 +53,7 @@ pub enum CheckError {
     /// A file is not a capture.
     #[error(transparent)]
     File(#[from] CaptureFileError),
-    /// A file ends within a packet.
+    /// A file is truncated: it ends within its header, a block or a packet.
     #[error(transparent)]
     Cut(CaptureError),
     /// A packet is not an Ethernet frame, or was captured only in part.

@@ -61,9 +61,9 @@ const REPLY_HOP_LIMIT: u8 = 64;
 /// Precedence "internetwork control", as a TOS octet. (RFC 1812 §4.3.2.5)
 const PRECEDENCE: u8 = 6 << 5;
 
-/// Makes an IPv4 packet with an ICMP error about the packet `about`, and quotes as much of it as
-/// fits. If the rules set DF on errors, the packet is no longer than `mtu`. `None` if the pool has
-/// no frame.
+/// Makes an IPv4 packet with an ICMP error about the packet `about`. The error quotes as many bytes
+/// of `about` as fit: it has at most 576 bytes, and at most `mtu` bytes if `rules` set DF on
+/// errors. Returns `None` if the pool has no frame.
 #[must_use]
 pub fn error4(
     pool: &Pool,
@@ -98,8 +98,8 @@ pub fn error4(
     Some(frame)
 }
 
-/// Makes an IPv6 packet with an ICMPv6 error about the packet `about`, and quotes as much of it as
-/// fits. `None` if the pool has no frame.
+/// Makes an IPv6 packet with an ICMPv6 error about the packet `about`. The error quotes as many
+/// bytes of `about` as fit into 1280 bytes. Returns `None` if the pool has no frame.
 #[must_use]
 pub fn error6(
     pool: &Pool,

@@ -20,7 +20,7 @@ pub(crate) enum ArgumentError {
     /// A condition on RIB objects lacks its field or its value.
     #[error("it must be FIELD=VALUE, without `&`")]
     Condition,
-    /// The text, which is given here, is not the name of a dialect.
+    /// The text is not the name of a dialect; holds the text.
     #[error("dialect {0} is unknown; valid values are {names}", names = dialects())]
     Dialect(String),
     /// The text is not a range of seeds, which has the form `0..1000`.

@@ -121,7 +121,7 @@ pub struct IpcpCreate {
     /// port's `kind` and its keys, as in the file of a graph. `None` to use `interface`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<serde_json::Map<String, serde_json::Value>>,
-    /// `eth` with `port`: MAC address of this station. Default: the address of the port's
+    /// `eth` with `port`: own MAC address of the IPCP. Default: the address of the port's
     /// interface, or a random address if the port has no interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,

@@ -185,7 +185,8 @@ pub struct FlowRequest {
 ///
 /// Descriptors in ring mode: control socket, memory, own data doorbell, own space doorbell, peer's
 /// data doorbell, peer's space doorbell ([`RING_FDS`]). In socket and stream mode: the data socket
-/// ([`SOCKET_FDS`]), or none if the receiving application attached a socket of its own.
+/// ([`SOCKET_FDS`]). In stream mode, a client that attached a socket of its own to its request gets
+/// no descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// Number of the [`FlowRequest`] that the client accepted; `None` when the client allocated the
@@ -325,11 +326,12 @@ pub const RING_BYTES_MIN: u64 = 4096;
 /// Largest ring of a flow, in bytes.
 pub const RING_BYTES_MAX: u64 = 64 << 20;
 
-/// Number of file descriptors that accompany a `flow` message in ring mode.
+/// Number of file descriptors that accompany a `flow` message in ring mode ([`Mode::Ring`]).
 pub const RING_FDS: usize = 6;
 
-/// Number of file descriptors that accompany a `flow` message in socket mode, and in stream mode
-/// unless the receiving application attached a socket of its own.
+/// Number of file descriptors that accompany a `flow` message in socket mode ([`Mode::Socket`]) and
+/// in stream mode ([`Mode::Stream`]). In stream mode, a client that attached a socket of its own to
+/// its request gets no descriptor.
 pub const SOCKET_FDS: usize = 1;
 
 /// Number of descriptors that a client may attach to an `allocate` or a `respond` in stream mode.

@@ -59,9 +59,9 @@ struct PartialSdu {
 
 /// What was found at the front of the ring.
 enum Front {
-    /// A whole SDU; its first bytes, this many, are in the buffer now.
+    /// A whole SDU. Its first bytes are in the buffer now; the value is their number.
     Sdu(usize),
-    /// A fragment of an SDU that comes in several.
+    /// A fragment of an SDU; the other fragments are separate records of the ring.
     Part,
     /// The ring is empty.
     Nothing,

@@ -18,9 +18,9 @@ pub(crate) struct Connection {
 pub(crate) enum Role {
     /// The client has requested nothing yet, or its allocation has been answered.
     New,
-    /// The registration of an application.
+    /// The connection registers an application.
     App(App),
-    /// An allocation that waits for its answer, with its port-id.
+    /// The connection requests the flow with this port-id, and the request has no answer yet.
     Allocating(PortId),
 }
 

@@ -43,8 +43,9 @@ pub struct Names {
 }
 
 impl Zone {
-    /// Makes the zone of a domain. `web.dif.internal` is the application `web:PORT` or `web`; in
-    /// other domains the domain is a part of the application's name: `web.vm` is `web.vm:PORT`.
+    /// Makes the zone of a domain. A connection to port 80 of `web.dif.internal` leads to the
+    /// application `web:80`. In other domains the domain is a part of the application's name: port
+    /// 80 of `web.vm` is `web.vm:80`.
     ///
     /// # Errors
     /// `domain` is not a domain name.

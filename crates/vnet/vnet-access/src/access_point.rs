@@ -352,8 +352,9 @@ impl AccessPoint {
         Ok(())
     }
 
-    /// Forwards the packets that waited for a user's rate and for which there are tokens at `now`.
-    /// Returns when the next packet may pass; `None` if none waits.
+    /// Forwards the packets that a user's rate limit held back, as far as the limit (a token
+    /// bucket) lets them pass at `now`. Returns when the next packet may pass; `None` if no packet
+    /// waits.
     pub fn release(&mut self, now: Instant, sink: &mut impl Sink) -> Option<Instant> {
         let mut next = None;
         self.backlogged.retain(|key| {
@@ -371,8 +372,8 @@ impl AccessPoint {
         next
     }
 
-    /// Number of packets that were marked with "congestion experienced" because packets of their
-    /// flow waited too long for a user's rate.
+    /// Number of packets that were marked with "congestion experienced" because a user's rate limit
+    /// held packets of their flow back for too long.
     #[must_use]
     pub fn marked(&self) -> u64 {
         self.marked

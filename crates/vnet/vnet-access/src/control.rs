@@ -25,8 +25,8 @@ pub enum Request {
     Join(String),
 }
 
-/// A message that the access point sends to a user's system: the answer to a request, or
-/// unsolicited.
+/// A message that the access point sends to a user's system, in answer to a request or on its own
+/// initiative.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Reply {
@@ -60,17 +60,18 @@ pub struct Joined {
     pub dif: Option<JoinedDif>,
 }
 
-/// The settings with which a user's system becomes a member of the network's DIF: it creates a UDP
-/// shim (`docs/explanation/shims.md`) to the access point's node, and enrolls with the member of
-/// that node.
+/// The settings with which a user's system becomes a member of the network's DIF. The system
+/// reaches the node of the network to which the access point belongs through a UDP shim
+/// (`docs/explanation/shims.md`), and enrolls with the DIF's member on that node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JoinedDif {
     /// Name of the DIF that the user's system may join.
     pub name: String,
-    /// Name of the member in the access point's node, with which the user's member enrolls.
+    /// Name of the member with which the user's member enrolls. It runs on the node to which the
+    /// access point belongs.
     pub via: String,
-    /// UDP port on which the UDP shim of the access point's node listens.
+    /// UDP port on which the UDP shim of that node listens.
     pub port: u16,
     /// Name that the user's member must have; it is unique in the DIF.
     pub member: String,

@@ -47,12 +47,13 @@ pub struct Asked {
     pub request: Request,
 }
 
-/// Messages to send to users: answers to their requests, and unsolicited messages.
+/// Messages to send to users: answers to their requests, and messages that answer no request.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {
-    /// Answers, each with the index of the session whose request it answers.
+    /// Answers, each with the index of the session in which the request came.
     pub replies: Vec<(u32, Reply)>,
-    /// Unsolicited messages, each with the key of the user's system that gets it.
+    /// Messages that answer no request, such as changed settings. Each has the public key of the
+    /// user's system to which it is sent.
     pub news: Vec<(PublicKey, Reply)>,
 }
 
@@ -117,7 +118,7 @@ impl AccessMailbox {
         }
     }
 
-    /// Sets the users, after `news` were sent to them.
+    /// Sets the users. The engine's thread sends `news` before it takes the new set.
     pub fn set_peers(&self, peers: Vec<PeerConfig>, news: Vec<(PublicKey, Reply)>) {
         let mut state = self.lock();
         state.answers.news.extend(news);

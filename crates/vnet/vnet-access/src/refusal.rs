@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The reason for which a token is refused.
+/// Why an access point refuses the token with which a user wants to join the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -197,8 +197,8 @@ impl Copy {
         self.changed.notify_all();
     }
 
-    /// The bytes of the file after byte `since`. Returns as soon as there are any, or after `wait`
-    /// without any.
+    /// Returns the bytes of the file after byte `since`. If no such bytes exist yet, waits for some
+    /// for up to `wait`; the result may then be empty.
     fn after(&self, since: u64, wait: Duration) -> Answer {
         let mut state = self.lock();
         state.used_at = Instant::now() + wait;

@@ -140,8 +140,9 @@ impl Session {
         self.came.notify_all();
     }
 
-    /// The output after byte `since`: the number of bytes in all, the recent ones, and whether the
-    /// console has ended. Returns as soon as there is any output, or after `wait` without any.
+    /// Returns the number of all bytes of output so far, the bytes after byte `since`, and whether
+    /// the console has ended. If there are no such bytes yet, waits for some for up to `wait`; the
+    /// result may then have none.
     pub(super) fn output_since(&self, since: u64, wait: Duration) -> (u64, Vec<u8>, bool) {
         let mut output = self.lock();
         output.used_at = Instant::now() + wait;

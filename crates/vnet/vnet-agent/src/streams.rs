@@ -115,8 +115,8 @@ impl Streams {
         })
     }
 
-    /// The output of a command after position `since`, at most `most` bytes. Returns as soon as
-    /// there is some, or after `wait` without any.
+    /// Returns the output of a command after position `since`, at most `bytes_max` bytes. If no
+    /// such output exists yet, waits for some for up to `wait`; the result may then be empty.
     ///
     /// # Errors
     /// There is no such command.

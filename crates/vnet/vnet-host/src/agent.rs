@@ -282,8 +282,8 @@ impl Agent {
         }
     }
 
-    /// The events of a network after event number `since`. Returns as soon as there are any, or
-    /// after `wait` without any.
+    /// Returns the events of a network after event number `since`. If no such event exists yet,
+    /// waits for one for up to `wait`; the result may then be empty.
     ///
     /// # Errors
     /// There is no such network.
@@ -291,8 +291,8 @@ impl Agent {
         Ok(self.network(name)?.events(since, wait))
     }
 
-    /// The output of a node's console after byte `since`. Returns as soon as there is any, or after
-    /// `wait` without any.
+    /// Returns the output of a node's console after byte `since`. If no such output exists yet,
+    /// waits for some for up to `wait`; the result may then be empty.
     ///
     /// # Errors
     /// There is no such network or node.

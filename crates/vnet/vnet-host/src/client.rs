@@ -151,8 +151,8 @@ impl Client {
         self.http.get(&path_of(name, "/document"))
     }
 
-    /// The events of a network after event number `since`. Answered as soon as there are any, or
-    /// after `wait` without any.
+    /// Returns the events of a network after event number `since`. If no such event exists yet, the
+    /// agent waits for one for up to `wait`; the result may then be empty.
     ///
     /// # Errors
     /// [`ClientError`].

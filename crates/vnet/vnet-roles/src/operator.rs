@@ -122,8 +122,8 @@ impl Client {
         self.get(&path_of(name, "/document"), Duration::ZERO)
     }
 
-    /// The events of a network after event number `since`. Answered as soon as there are any, or
-    /// after `wait` without any.
+    /// Returns the events of a network after event number `since`. If no such event exists yet, the
+    /// VNO waits for one for up to `wait`; the result may then be empty.
     ///
     /// # Errors
     /// [`CallError`].
@@ -379,9 +379,9 @@ impl Client {
         Ok(())
     }
 
-    /// Fetches the bytes of a capture file from position `since` on. Returns as soon as there are
-    /// some, or after `wait` (at most 10 s) without any. The first call, with 0 for both, starts
-    /// the capture.
+    /// Fetches the bytes of a capture file from position `since` on. If no such bytes exist yet,
+    /// the host waits for some for up to `wait` (at most 10 s); the result may then be empty. The
+    /// first call of a session has 0 for both, and starts the capture.
     ///
     /// # Errors
     /// [`CallError`].

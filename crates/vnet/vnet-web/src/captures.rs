@@ -155,8 +155,8 @@ impl Captures {
         Ok(seen)
     }
 
-    /// The state of a capture and its packets after number `since`. Returns as soon as there are
-    /// any, or after `wait` without any.
+    /// Returns the state of a capture and its packets after number `since`. If no such packet
+    /// exists yet, waits for one for up to `wait`; the result may then have no packets.
     ///
     /// # Errors
     /// There is no such capture. This holds for all methods below.

@@ -298,7 +298,8 @@ pub struct PartNode {
     pub labels: BTreeMap<String, String>,
     /// Nodes of this part that must not share a host with this one.
     pub apart_from: Vec<String>,
-    /// The host that the VNP prefers, by its number in the advertisement; `None`: the PIP chooses.
+    /// The host that the VNP prefers, as an index into the `hosts` of the PIP's [`Advertisement`];
+    /// `None`: the PIP chooses.
     pub host: Option<u32>,
 }
 

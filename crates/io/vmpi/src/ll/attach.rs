@@ -39,7 +39,8 @@ pub(super) const SILENCE_PATIENT_NS_MAX: u64 = 5_000_000_000;
 /// silence: in so much time a living node shows several heartbeats.
 const AWAKE_NS_MIN: u64 = SILENCE_NS_MAX / 2;
 
-/// After this silence, the side begins to measure how long the VM waits for a processor.
+/// When the peer's heartbeat has not changed for this long, this side begins to measure how long
+/// the peer's VM waits for a processor.
 const SUSPECT_NS: u64 = 2 * HEARTBEAT_NS;
 
 /// Largest part of the gap between two looks that counts as silence of the peer. During a longer
@@ -70,7 +71,8 @@ pub(super) struct Attach {
     /// How long the peer's heartbeat has not changed, counting only time in which this side was
     /// looking.
     silent_ns: u64,
-    /// The silence of the peer that ends the link.
+    /// How long the peer's heartbeat may stay unchanged before this side ends the link, in
+    /// nanoseconds. A peer whose VM waits for a processor has up to [`SILENCE_PATIENT_NS_MAX`].
     silence_ns_max: u64,
     /// How long the peer's VM waits for a processor, since shortly after its heartbeat stopped.
     vm_wait: Option<ProcessorWait>,
@@ -117,8 +119,8 @@ impl Attach {
         }
     }
 
-    /// Sets the silence of the peer that ends the link, in nanoseconds; [`SILENCE_NS_MAX`] if not
-    /// set.
+    /// Sets how long the peer's heartbeat may stay unchanged before this side ends the link, in
+    /// nanoseconds (default: [`SILENCE_NS_MAX`]).
     pub(super) fn set_silence_max(&mut self, silence_ns_max: u64) {
         self.silence_ns_max = silence_ns_max;
     }

@@ -67,8 +67,8 @@ pub(super) struct Generator {
     pool: Pool,
     pool_empty: Counter,
     number: u64,
-    /// Time at which the present rate began to apply, and the number of packets that had been sent
-    /// or given up before that time.
+    /// The point from which packets are counted against the rate: its time, and the number of
+    /// packets sent before it. The point moves to now when the generator gives up missed packets.
     since: Option<(Instant, u64)>,
 }
 

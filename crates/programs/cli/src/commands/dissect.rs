@@ -94,7 +94,8 @@ pub(crate) fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
 /// Prints the items of a capture one by one.
 pub(crate) struct Show {
     dissector: Dissector,
-    /// Names of the interfaces in the current section.
+    /// Names of the interfaces, by number. A new section of the capture file (pcapng) begins a new
+    /// list.
     names: Vec<String>,
     /// Time stamp of the first packet, in nanoseconds.
     start_ns: Option<u64>,

@@ -43,8 +43,8 @@ pub(crate) struct ForwardArgs {
     /// How the command chooses the port at which a frame leaves
     #[arg(long, value_enum, default_value_t = Choice::Wire)]
     by: Choice,
-    /// Number of extra forwarding steps in each direction; each step swaps the MAC addresses and
-    /// decrements the TTL or hop limit
+    /// Number of extra steps between the ports in each direction, such as 1; each step swaps the
+    /// frame's MAC addresses and decrements its TTL or hop limit
     #[arg(long, default_value_t = 0)]
     hops: usize,
     /// With --by route: Carina's own IP address at a port, such as eth1=10.1.0.1; at most one IPv4
@@ -85,8 +85,8 @@ pub(crate) struct ForwardArgs {
 /// How the output port of a frame is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// With two ports: out of the port at which the frame did not arrive. With one port, which
-    /// needs --hops: out of the same port
+    /// The other of two ports. With only one port: the port at which the frame arrived; --hops must
+    /// then be at least 1
     Wire,
     /// The port where the destination MAC address was last seen
     Mac,

@@ -60,8 +60,8 @@ pub(crate) struct UpArgs {
     /// system (NAT, by nftables), and turn on net.ipv4.ip_forward; may be repeated
     #[arg(long, value_name = "PREFIX")]
     nat: Vec<IpPrefix>,
-    /// Accept only members whose prefixes are within this one; may be repeated [default: all
-    /// members of the DIF]
+    /// Use only those prefixes of other members that are within this one; may be repeated [default:
+    /// all prefixes of all members]
     #[arg(long, value_name = "PREFIX")]
     peer: Vec<IpPrefix>,
     /// Network namespace of the interface: a name or a path [default: the namespace of this

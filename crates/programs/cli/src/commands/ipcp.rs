@@ -83,8 +83,8 @@ struct NetworkArgs {
     /// kind=af_xdp,interface=eth1; docs/reference/ports.md lists the kinds and their keys
     #[arg(long, value_name = "kind=KIND,KEY=VALUE,...", value_parser = graph_port)]
     port: Option<Map<String, Value>>,
-    /// Type eth with --port: MAC address of this station, such as 02:00:00:00:00:01 [default: the
-    /// port's MAC address, else a random one]
+    /// Type eth with --port: own MAC address of the IPCP, such as 02:00:00:00:00:01 [default: the
+    /// port's MAC address, or a random one if the port has none]
     #[arg(long, requires = "port")]
     mac: Option<String>,
     /// Type eth: VLAN id from 1 to 4094, or 0 for frames without a VLAN tag [default: the DIF's
@@ -124,10 +124,11 @@ enum Arp {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Frames {
-    /// Carina's format: a message requests each flow by application name; SDUs have the number of
-    /// their flow
+    /// Carina's format: a message requests each flow by application name; over udp, each SDU
+    /// carries the number of its flow
     Native,
-    /// SDUs without a header, as rlite and IRATI send them: one flow for each pair of addresses
+    /// Format of rlite and IRATI: udp sends an SDU alone in a datagram, tcp a length before each
+    /// SDU; a pair of IP addresses and ports identifies the flow
     Rlite,
 }
 

@@ -20,7 +20,8 @@ use crate::report::{print_json, print_line};
 /// List names that are registered in DIFs, or serve their addresses by DNS
 ///
 /// Each name of a host gets an address of its own, which carina wrap and carina proxy map back to
-/// the name. In dif.internal, web.dif.internal is the application web:PORT or web.
+/// the name. A connection to port 80 of web.dif.internal leads to the application web:80 by
+/// default.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     carina names\n  \
@@ -34,9 +35,10 @@ pub(crate) struct NamesArgs {
     /// the kernel chooses one [default: list the names and exit]
     #[arg(long, value_name = "HOST:PORT")]
     dns: Option<String>,
-    /// Domain of host names that stand for applications, such as vm; may be repeated. In
-    /// dif.internal, the host web.dif.internal is the application web:PORT or web. In any other
-    /// domain the whole host name counts: web.vm is the application web.vm:PORT
+    /// Domain of host names that stand for applications, such as vm; may be repeated. A host has an
+    /// address if an application of its name is registered, with or without a port: web:80 or web
+    /// for web.dif.internal. In any other domain, the domain is part of the application's name:
+    /// web.vm:80 or web.vm for web.vm
     #[arg(long = "domain", value_name = "DOMAIN", default_value = "dif.internal")]
     domains: Vec<String>,
     /// File with additional host names and their fixed addresses, in the format of /etc/hosts

@@ -57,8 +57,9 @@ pub(crate) struct PerfArgs {
     /// [default: --size only]
     #[arg(long, conflicts_with = "size")]
     sweep: Option<Sweep>,
-    /// Time for which to send, such as 10s; if the flow stalls, the command ends at most 10 s later
-    /// [default: 5s; with --count: no limit]
+    /// Time for which to send, such as 10s [default: 5s; with --count: no limit]
+    ///
+    /// If the flow stalls, the command ends at most 10 s after this time.
     #[arg(long, short = 't', value_parser = parse_ns)]
     duration: Option<u64>,
     /// Number of SDUs to send [default: as many as fit into --duration]

@@ -25,8 +25,8 @@ pub enum Framing {
     /// Frames carry flow numbers, and flows are allocated by name. See `docs/explanation/shims.md`.
     #[default]
     Native,
-    /// Bare SDUs, as rlite and IRATI send them. There is one flow for each pair of addresses, and
-    /// the configuration maps names to addresses.
+    /// The format of rlite and IRATI: SDUs without flow numbers. A pair of IP addresses and ports
+    /// identifies a flow, and the configuration maps names to addresses.
     Rlite,
 }
 

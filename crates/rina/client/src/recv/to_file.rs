@@ -26,11 +26,13 @@ pub enum Passing {
 /// What [`FlowReceiver::try_recv_to`] did.
 #[derive(Debug)]
 pub enum ToFile {
-    /// The SDU, with the length that the file took, or the file's refusal, left the ring.
+    /// The SDU has left the ring. The value is the number of bytes that the file took, or the error
+    /// that the file returned.
     Written(io::Result<usize>),
     /// The SDU was discarded.
     Dropped,
-    /// The SDU stays, because the caller decided so or because it comes in several fragments.
+    /// The SDU stays in the ring, because the caller decided so or because the SDU has several
+    /// fragments.
     Stayed,
     /// No SDU has arrived.
     Empty,

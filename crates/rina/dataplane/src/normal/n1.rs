@@ -28,7 +28,7 @@ pub(super) struct N1Flow {
     is_up: bool,
     /// Ring bytes received from the input link.
     taken: u64,
-    /// The received pieces of a PDU that comes in several.
+    /// The pieces received so far of a PDU that the flow delivers in several pieces.
     assembly: Vec<u8>,
     /// Whether the current PDU is too long, so that its remaining pieces are skipped.
     is_skipping: bool,

@@ -74,7 +74,8 @@ impl<C: Codec> FlowAllocator<C> {
         self.close(now, key, false, reason.to_string(), dt);
     }
 
-    /// Handles the end of a flow by the other side; an empty `reason` means an end in order.
+    /// Handles the message by which the other side ends a flow; `reason` is empty if the other
+    /// application closed the flow.
     ///
     /// # Errors
     /// The name of the counter for the discarded message.

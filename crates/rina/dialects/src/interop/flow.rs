@@ -23,12 +23,12 @@ pub(crate) trait Codec {
     /// Makes the refusal of a flow.
     fn refuse(&self, request: &Self::Request, reason: &str) -> Message;
 
-    /// Makes the end of a flow. An empty reason means an end in order. In a dialect whose message
-    /// has no reason, every end looks like one in order.
+    /// Makes the message that ends a flow. The reason is empty if the application closed the flow.
+    /// In a dialect whose message has no reason, the receiver always takes the reason for empty.
     fn end(&self, flow: &Flow<Self::Request>, reason: &str) -> Message;
 
-    /// Makes the end of a flow that this member requested and that has not been answered. `None` in
-    /// a dialect where the flow's name is only known from the answer.
+    /// Makes the message that ends a flow which this member requested and which has no answer yet.
+    /// `None` in a dialect where the flow's name is only known from the answer.
     fn abandon(&self, flow: &Flow<Self::Request>) -> Option<Message>;
 }
 
@@ -107,8 +107,8 @@ pub(crate) enum State<R> {
     /// The application here has ended the flow; SDUs that it wrote are still being sent, until
     /// `until` at most.
     Draining { until: Option<Instant> },
-    /// The other side has ended the flow; SDUs that it sent may still arrive. An empty reason means
-    /// an end in order.
+    /// The other side has ended the flow. SDUs that it sent before may still arrive, until `until`.
+    /// `reason` says why the flow failed; it is empty if the other application closed the flow.
     Lingering { until: Instant, reason: String },
 }
 

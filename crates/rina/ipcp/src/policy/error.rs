@@ -17,7 +17,7 @@ pub enum PolicyError {
     UnknownComponent {
         /// Name of the component that was given.
         component: String,
-        /// The valid names.
+        /// The names of all components.
         known: Vec<&'static str>,
     },
     /// The component has no policy of this name.
@@ -26,7 +26,7 @@ pub enum PolicyError {
         component: &'static str,
         /// Name of the policy that was given.
         policy: String,
-        /// The valid names.
+        /// The names of the component's policies.
         known: Vec<&'static str>,
     },
     /// The policy has no parameter of this name.
@@ -37,7 +37,7 @@ pub enum PolicyError {
         policy: &'static str,
         /// Name of the parameter that was given.
         parameter: String,
-        /// The valid names.
+        /// The names of the policy's parameters.
         known: Vec<&'static str>,
     },
     /// The policy's factory makes another type than the component uses.

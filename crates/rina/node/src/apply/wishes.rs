@@ -208,7 +208,7 @@ impl World {
     }
 }
 
-/// The error with the name of the `[[dif]]` table that it concerns.
+/// Adds the name of a `[[dif]]` table to the message of an error that concerns the table.
 pub(super) fn of_dif(spec: &MemberSpec, error: ErrorBody) -> ErrorBody {
     let message = format!("[[dif]] {}: {}", spec.name, error.message);
     ErrorBody { message, ..error }

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub(crate) enum SpecError {
-    /// The error with the name of the IPCP.
+    /// Another error of this type, with the name of the IPCP whose fields are invalid.
     #[error("IPCP {name}: {error}")]
     InIpcp {
         name: LocalName,

@@ -35,9 +35,9 @@ pub struct PortConfig {
     /// Name of the port in logs and errors: the kind of its app and what it uses, such as
     /// `af_xdp eth1`.
     pub label: String,
-    /// MAC address of this station; `None` for the address of the interface.
+    /// Own MAC address of the shim; `None` for the address of the interface.
     pub mac: Option<Mac>,
-    /// MAC address of this station if there is no interface.
+    /// Own MAC address of the shim if there is no interface.
     pub mac_default: Mac,
     /// Path of the file in which this process counts the frames of the port. Other processes, such
     /// as `carina top`, read the file.

@@ -24,7 +24,8 @@ use crate::retries::Retries;
 pub enum UdpFraming {
     /// Carina's own framing: with flow numbers, and flows allocated by name.
     Native,
-    /// The framing of rlite and IRATI: bare SDUs, one flow per pair of addresses.
+    /// The framing of rlite and IRATI: a datagram is an SDU, and a pair of IP addresses and ports
+    /// identifies the flow.
     Rlite,
 }
 

@@ -2,8 +2,8 @@
 //! TCP/UDP".
 //!
 //! There are two framings ([`UdpFraming`]). Carina's own has flow numbers and allocation by name
-//! ([`frame`]). In the framing of rlite and IRATI a datagram is a bare SDU, a pair of addresses is
-//! a flow, and the address resolver supplies the names of both applications.
+//! ([`frame`]). In the framing of rlite and IRATI a datagram is an SDU, a pair of IP addresses and
+//! ports identifies a flow, and the address resolver supplies the names of both applications.
 
 mod builder;
 pub(crate) mod frame;

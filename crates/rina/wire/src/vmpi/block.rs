@@ -15,7 +15,8 @@ pub const BLOCK_VERSION: u32 = 1;
 
 const MAGIC: [u8; 4] = *b"VMPI";
 
-/// Sender and addressee of a block, as epochs. Integers are little-endian.
+/// The header of a block: the epoch of the sender, and the epoch of the receiver for which the
+/// block is meant. Integers are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockHeader {
     /// Epoch of the sender: a random number that it draws when it starts; 0 when it leaves.

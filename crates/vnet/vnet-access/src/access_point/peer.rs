@@ -73,8 +73,8 @@ impl Peer {
         outcome
     }
 
-    /// Forwards the packets that waited for the user's rate, in both directions, and for which
-    /// there are tokens now.
+    /// Forwards the packets that the user's rate limit held back, in both directions, as far as the
+    /// limit (a token bucket) lets them pass now.
     pub(super) fn release(
         &mut self,
         now: Instant,

@@ -43,9 +43,9 @@ impl Copied {
         }
     }
 
-    /// The request for the bytes of the capture file from position `since` on. The host answers as
-    /// soon as it has some, or after `wait` (at most 10 s) without any. The first request of a
-    /// session has 0 for both, and starts the capture.
+    /// The request for the bytes of the capture file from position `since` on. If no such bytes
+    /// exist yet, the host waits for some for up to `wait` (at most 10 s); its answer may then be
+    /// empty. The first request of a session has 0 for both, and starts the capture.
     #[must_use]
     pub fn ask(&self, since: u64, wait: Duration) -> NodeRequest {
         NodeRequest::Copy {

@@ -97,8 +97,8 @@ impl RequestQueue {
         }
     }
 
-    /// Returns the requests that wait for a host's agent, each with its number, as soon as there
-    /// are any; an empty list after `wait` without any.
+    /// Returns the requests that wait for a host's agent, each with its number. If no request waits
+    /// yet, this call waits for one for up to `wait`; the list may then be empty.
     pub async fn fetch(&self, host: &str, wait: Duration) -> Vec<(u64, NetworkRequest)> {
         let deadline = Instant::now() + wait;
         loop {

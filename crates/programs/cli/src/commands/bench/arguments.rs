@@ -49,7 +49,8 @@ pub(crate) struct HvArgs {
     /// Duration of each single measurement, such as 300ms
     #[arg(long, default_value = "300ms", value_parser = parse_ns)]
     pub(super) time: u64,
-    /// SDU sizes in bytes, separated by commas [default: 0 to 4000 by 250, 64, 16k, 64k, 1M]
+    /// SDU sizes in bytes, separated by commas [default: 0, 250, 500 and so on to 4000; also 64,
+    /// 16k, 64k, 1M]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
     /// Cases to measure, separated by commas [default: guest-to-host,host-to-guest,echo]

@@ -25,8 +25,8 @@ pub(crate) struct GenerateArgs {
     /// Length of the PSID (port-set identifier) in bits: 2^PSID_BITS customers share each IPv4
     /// address
     psid_bits: u8,
-    /// Write frames from the Internet to this pcap file, for one softwire after the other [default:
-    /// write none]
+    /// Write frames from the Internet to this pcap file: one frame for each softwire, then again
+    /// from the first one [default: write none]
     #[arg(long, value_name = "FILE")]
     pcap_v4: Option<PathBuf>,
     /// Write the corresponding frames from the access network to this pcap file [default: write

@@ -22,7 +22,7 @@ pub(crate) struct DemoArgs {
     /// Directory in which to write fig4.svg and fig4.json
     #[arg(long, default_value = ".")]
     out: PathBuf,
-    /// Number of measurements of each number of hops
+    /// Number of measurements for each number of hops (apps between source and sink)
     #[arg(long, default_value_t = 5)]
     runs: usize,
     /// Duration of each measurement, such as 200ms

@@ -42,9 +42,10 @@ enum Wish {
 
 /// An event that the screen waits for, besides the end of its interval.
 enum Input {
-    /// A key or a new size of the terminal, or an error in reading them.
+    /// A key, a new size of the terminal, or an error in reading from the terminal.
     Terminal(io::Result<Event>),
-    /// A signal that ends the program.
+    /// SIGINT, SIGTERM or SIGHUP from another process or the system: the program must end. Ctrl-C
+    /// is a key here.
     Stop,
 }
 

@@ -79,8 +79,8 @@ pub(crate) struct AgentArgs {
         conflicts_with = "transient"
     )]
     pip: Option<Party>,
-    /// Directory with the certificate and key of this host (`carina vnet keys`), with which it
-    /// calls the PIP
+    /// Directory with the certificate and key of this host, by which the PIP recognises the agent
+    /// (made by `carina vnet keys issue`)
     #[arg(long, value_name = "DIR", requires = "pip")]
     keys: Option<PathBuf>,
     /// Address of this host at which to accept nodes that move here from other hosts, such as

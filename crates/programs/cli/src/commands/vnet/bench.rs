@@ -46,7 +46,8 @@ pub(crate) enum VnetBenchCommand {
         Each role and each agent runs as a separate process; each host is a network namespace."
     )]
     Instantiate(InstantiateArgs),
-    /// Removes the networks of `instantiate` when that process has ended
+    /// Wait until standard input ends, then remove what `instantiate` made (`instantiate` starts
+    /// this helper, in case `instantiate` is killed)
     #[command(hide = true)]
     Sweep {
         /// Directory with the run directories of the agents

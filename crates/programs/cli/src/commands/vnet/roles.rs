@@ -40,7 +40,7 @@ pub(super) struct ServedArgs {
     /// NAME.ROLE.db in the run directory]
     #[arg(long, value_name = "STORE")]
     store: Option<StoreName>,
-    /// Directory with the certificate and key of the role (`carina vnet keys`)
+    /// Directory with the certificate and key of the role (made by `carina vnet keys issue`)
     #[arg(long, value_name = "DIR")]
     keys: PathBuf,
 }
@@ -66,8 +66,8 @@ pub(crate) struct PipArgs {
 pub(crate) struct VnpArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// PIP from which the VNP leases parts: its name and addresses, such as uk=127.0.0.1:7101; may
-    /// be repeated
+    /// PIP on whose hosts and links the VNP makes networks: its name and the addresses of its
+    /// processes, such as uk=192.0.2.1:7101,192.0.2.2:7101; may be repeated
     #[arg(long, value_name = "NAME=ADDRESS,...", required = true)]
     pip: Vec<Party>,
     /// Largest number of networks that each VNO may have at a time; further ones are refused
@@ -80,7 +80,8 @@ pub(crate) struct VnpArgs {
 pub(crate) struct VnoArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// VNP that makes the networks: its name and addresses, such as net=127.0.0.1:7100
+    /// VNP that makes the networks: its name and the addresses of its processes, such as
+    /// net=192.0.2.1:7100,192.0.2.2:7100
     #[arg(long, value_name = "NAME=ADDRESS,...")]
     vnp: Party,
     /// Serve a web page at this loopback address, such as 127.0.0.1:8099 [default: no page]

@@ -26,8 +26,8 @@ struct Session {
 }
 
 impl Consoles {
-    /// The output of a node's console after byte `since`. Returns as soon as there is any, or after
-    /// `wait` without any.
+    /// Returns the output of a node's console after byte `since`. If no such output exists yet,
+    /// waits for some for up to `wait`; the result may then be empty.
     ///
     /// # Errors
     /// There is no such node, or its provider refuses access.

@@ -21,7 +21,8 @@ pub(crate) struct HostArgs {
     /// Address of the PIP: ADDRESS:PORT, or dif:NAME over flows of a DIF
     #[arg(long, value_name = "ADDRESS")]
     pip: String,
-    /// Directory with the certificate and key of the PIP's operator (`carina vnet keys`)
+    /// Directory with the certificate and key of the PIP's operator (made by
+    /// `carina vnet keys issue`)
     #[arg(long, value_name = "DIR")]
     keys: PathBuf,
 }

@@ -11,7 +11,8 @@ use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina vnet grant`: the network, the delegate, and the rights to grant or withdraw.
+/// Options of `carina vnet grant`: the network, the delegate, and the rights to grant; or that all
+/// rights of the delegate are withdrawn.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GrantArgs {
     /// Name of the network on which to grant rights

@@ -37,7 +37,8 @@ pub(crate) struct OperatorArgs {
         group = "called"
     )]
     vno: Option<String>,
-    /// Directory with your certificate and key, as operator or delegate (`carina vnet keys`)
+    /// Directory with your certificate and key, as operator or delegate (made by
+    /// `carina vnet keys issue`)
     #[arg(long, value_name = "DIR", requires = "called")]
     keys: Option<PathBuf>,
 }
