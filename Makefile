@@ -15,7 +15,7 @@ BUILT = target/$(TARGET)/$(PROFILE)
 
 # Static programs (scripts/static-program): they run on this host and in any guest.
 build: packages
-	@echo "Compiling the programs. The first time takes about 8 minutes on two processors."
+	@echo "Compiling the programs. The first time takes about 10 minutes on two processors."
 	cargo build --locked --release --target $(TARGET) --package carina-cli \
 		--package carina-preload --package carina-nss
 

@@ -153,6 +153,13 @@ fn moves_that_wait_for_a_provider_beyond_are_counted() {
     assert!(sum.moved > 0, "{sum:?}");
 }
 
+/// A seed in which a drained host's node went to a host that had refused it before.
+#[test]
+fn node_stays_where_it_is_if_the_other_host_cannot_make_it() {
+    let sum = seeds([1_795_885_813].into_iter(), Size::default());
+    assert!(sum.drained > 0 && sum.ready > 0, "{sum:?}");
+}
+
 const SEEDS: u64 = 200;
 
 /// There are at most two VNPs, with two operators each.

@@ -157,7 +157,7 @@ impl PlayedHost {
                 let known = self.removed.get(&vnet).map_or(0, |(known, _)| *known);
                 self.removed.insert(vnet, (through.max(known), now));
             }
-            ToAgent::Receive(order) => self.await_node(order),
+            ToAgent::Receive(order) => self.await_node(now, order),
             ToAgent::Send(order) => self.send_node(order),
             ToAgent::EndMove { number, .. } => self.end_move(number),
         }

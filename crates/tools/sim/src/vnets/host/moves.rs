@@ -3,6 +3,7 @@
 //! A simulated guest is a text that is unique in the run. It is created with its node, and moves
 //! with it. The simulation checks that no guest ever runs on two hosts.
 
+use carina_time::Instant;
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::message::{MoveState, MoveStatus, ReceiveNode, SendNode};
 
@@ -38,16 +39,22 @@ enum At {
     Destination(Box<HostPart>, Option<Guest>),
     /// This host is the destination of the move, and the guest runs here.
     Runs,
+    /// This host cannot make the node, and waits for the end of the move.
+    Failed,
 }
 
 impl PlayedHost {
-    /// Starts to await a node.
-    pub(super) fn await_node(&mut self, order: ReceiveNode) {
+    /// Starts to await a node. The move of a node that cannot be made here fails: an agent prepares
+    /// a place for the node before it takes the guest.
+    pub(super) fn await_node(&mut self, now: Instant, order: ReceiveNode) {
         let vnet = order.part.vnet;
         let generation = self.parts.get(&vnet).map(|(part, _)| part.generation);
         if generation == Some(order.part.generation) && !self.moves.contains_key(&order.number) {
-            let at = At::Destination(order.part, None);
             let node = order.node;
+            let at = match self.decide(now, vnet, &node) {
+                Verdict::Makes => At::Destination(order.part, None),
+                Verdict::Fails(_) | Verdict::Refuses => At::Failed,
+            };
             self.moves.insert(order.number, Move { vnet, node, at });
         }
     }
@@ -98,7 +105,7 @@ impl PlayedHost {
 
     /// Forgets the moves whose guest has not arrived, because the agent has died.
     pub fn forget_awaited(&mut self) {
-        let is_awaited = |moving: &Move| matches!(moving.at, At::Destination(_, None));
+        let is_awaited = |moving: &Move| matches!(moving.at, At::Destination(_, None) | At::Failed);
         self.moves.retain(|_, moving| !is_awaited(moving));
     }
 
@@ -127,7 +134,7 @@ impl PlayedHost {
         let is_over = |moving: &Move| match &moving.at {
             At::Destination(model, _) => model.generation < part.generation,
             At::Source => part.node(&moving.node).is_none(),
-            At::Runs => false,
+            At::Runs | At::Failed => false,
         };
         self.moves
             .retain(|_, moving| moving.vnet != vnet || !is_over(moving));
@@ -175,7 +182,7 @@ impl PlayedHost {
         let all = self.moves.values();
         all.filter_map(|moving| match &moving.at {
             At::Destination(part, _) => Some((&**part, moving.node.as_str())),
-            At::Source | At::Runs => None,
+            At::Source | At::Runs | At::Failed => None,
         })
     }
 
@@ -189,6 +196,9 @@ impl PlayedHost {
                 At::Destination(_, None) => MoveState::Awaited {},
                 At::Destination(_, Some(_)) => MoveState::Arrived {},
                 At::Runs => MoveState::Runs { paused_us: Some(1) },
+                At::Failed => MoveState::Failed {
+                    reason: format!("{} has no place for node {}", self.name, moving.node),
+                },
             },
         };
         self.moves.iter().map(status).collect()

@@ -65,22 +65,24 @@ impl PlayedHost {
     /// Decides about the nodes of a part, and returns one that the host never makes, if there is
     /// one. Nodes that run here, or have arrived from another host, are accepted.
     pub(super) fn refused_node(&mut self, now: Instant, part: &HostPart) -> Option<String> {
-        let temper = self.temper?;
+        self.temper?;
         for node in &part.nodes {
-            let key = (part.vnet, node.name.clone());
-            let runs = self.guests.contains_key(&key) || self.has_come(part.vnet, &node.name);
-            let verdict = self.verdicts.entry(key);
-            verdict.or_insert_with(|| {
-                if runs {
-                    Verdict::Makes
-                } else {
-                    temper.verdict(now, part.vnet, &node.name)
-                }
-            });
+            self.decide(now, part.vnet, &node.name);
         }
         let mut nodes = part.nodes.iter().map(|node| &node.name);
         let refused = nodes.find(|node| self.verdict(part.vnet, node) == Verdict::Refuses);
         refused.cloned()
+    }
+
+    /// Decides about a node, once: the decision is kept.
+    pub(super) fn decide(&mut self, now: Instant, vnet: VnetId, node: &str) -> Verdict {
+        let key = (vnet, node.to_owned());
+        let runs = self.guests.contains_key(&key) || self.has_come(vnet, node);
+        let temper = self.temper.filter(|_| !runs);
+        let verdict = self.verdicts.entry(key);
+        *verdict.or_insert_with(|| {
+            temper.map_or(Verdict::Makes, |temper| temper.verdict(now, vnet, node))
+        })
     }
 
     /// Records that the host refuses a change.
