@@ -25,7 +25,7 @@ use self::moves::Moves;
 use self::network::{Host, Network};
 use self::orders::Orders;
 use crate::admission::Capacity;
-use crate::alone::{now_ms, record_of};
+use crate::alone::{now_ms, record_of, record_without_routes};
 use crate::directory::{Record, Requester, VnetDir, Vnets};
 use crate::error::{Error, Result};
 use crate::host_dif::HostDif;
@@ -221,10 +221,13 @@ impl Agent {
         };
         let layout = Layout::of(document, layout);
         let generation = before.part.generation + 1;
-        let mut record = record_of(document, before.vnet, generation, layout)?;
+        let mut record = record_without_routes(document, before.vnet, generation, layout)?;
         self.admission_check()
             .check_network(document, &record.part, parts.iter())?;
         self.choose_nics(&mut record.part, Some(&before.part), &parts)?;
+        // The routes of a large network take long to compute. New links need not wait for them.
+        network.make_links(&record, began)?;
+        record.add_routes();
         network.change(record, began)?;
         Ok(network.report())
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carina_vnet::division::{Placement, divide};
+use carina_vnet::division::{Placement, add_routes, divide_without_routes};
 use carina_vnet::document::Document;
 use carina_vnet::host_part::VnetId;
 use carina_vnet::layout::Layout;
@@ -18,6 +18,27 @@ pub(crate) fn record_of(
     generation: u64,
     layout: Layout,
 ) -> Result<Record> {
+    let mut record = record_without_routes(document, vnet, generation, layout)?;
+    record.add_routes();
+    Ok(record)
+}
+
+impl Record {
+    /// Gives the nodes of an operator's network their routes.
+    pub(crate) fn add_routes(&mut self) {
+        if let Requester::Here { layout, .. } = &self.wanted {
+            add_routes(layout, std::iter::once(&mut self.part));
+        }
+    }
+}
+
+/// Like [`record_of`], but the nodes have no routes yet.
+pub(crate) fn record_without_routes(
+    document: &Document,
+    vnet: VnetId,
+    generation: u64,
+    layout: Layout,
+) -> Result<Record> {
     let nodes = document.node.keys();
     let numbers = layout.links().map(|(number, _)| number);
     let placement = Placement {
@@ -26,7 +47,7 @@ pub(crate) fn record_of(
         tags: numbers.map(|number| (number, number)).collect(),
         outer: BTreeMap::new(),
     };
-    let mut parts = divide(document, (vnet, generation), &layout, &placement)?;
+    let mut parts = divide_without_routes(document, (vnet, generation), &layout, &placement)?;
     let part = parts.remove(HERE).ok_or(Error::Ended("the only host"))?;
     Ok(Record {
         vnet,

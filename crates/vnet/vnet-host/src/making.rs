@@ -56,10 +56,24 @@ fn make<'a>(part: &HostPart, ends: impl Iterator<Item = (LinkEnd, &'a EndPart)>)
         return Ok(());
     }
     let inside = ports_namespace(part.vnet);
-    let first = namespace::last_index(&inside)?.max(INDEX_BEFORE) + 1;
-    let lines = (first..).zip(ends);
+    let lines = indices(&inside, &ends)?.into_iter().zip(ends);
     let lines = lines.flat_map(|(index, (end, node))| lines_of_end(part, end, node, index));
     namespace::batch(&inside, &lines.collect::<Vec<String>>())
+}
+
+/// Indices for the ports of ends, which no interface of the ports' namespace has: for a few ends,
+/// those that follow from the number of the link, if they are free.
+fn indices(inside: &str, ends: &[(LinkEnd, &EndPart)]) -> Result<Vec<u32>> {
+    let of_end = |((link, side), _): &(LinkEnd, &EndPart)| {
+        let side = u32::from(*side == 1);
+        INDEX_BEFORE + 1 + 2 * (link % INDEX_LINKS) + side
+    };
+    let indices: Vec<u32> = ends.iter().map(of_end).collect();
+    if indices.len() <= FEW && namespace::are_free(inside, &indices)? {
+        return Ok(indices);
+    }
+    let first = namespace::last_index(inside)?.max(INDEX_BEFORE) + 1;
+    Ok((first..).take(ends.len()).collect())
 }
 
 /// Renames ports. They stay connected, but lose their carrier for a moment.
@@ -114,7 +128,8 @@ pub(crate) fn make_taps(part: &HostPart, taps: &[(LinkEnd, String)]) -> Result<(
 /// Sets ports up or down; ports that do not exist are skipped.
 pub(crate) fn switch(part: &HostPart, ports: &[(String, bool)]) -> Result<()> {
     let inside = ports_namespace(part.vnet);
-    let existing = namespace::interfaces(&inside)?;
+    let names: Vec<String> = ports.iter().map(|(port, _)| port.clone()).collect();
+    let existing = namespace::existing(&inside, &names)?;
     let found = ports.iter().filter(|(port, _)| existing.contains(port));
     let lines: Vec<String> = found
         .map(|(port, is_up)| {
@@ -130,7 +145,7 @@ pub(crate) fn remove_named(part: &HostPart, ports: &[String]) -> Result<()> {
     let inside = ports_namespace(part.vnet);
     let mut tries = TRIES;
     loop {
-        let existing = namespace::interfaces(&inside)?;
+        let existing = namespace::existing(&inside, ports)?;
         let found = ports.iter().filter(|port| existing.contains(*port));
         let lines: Vec<String> = found.map(|port| format!("link del dev {port}")).collect();
         match namespace::batch(&inside, &lines) {
@@ -168,5 +183,9 @@ pub(crate) fn ports_of(numbers: &[u32]) -> Vec<String> {
 const MTU: u16 = 1500;
 /// Indices of ports are larger; those of a node's interfaces are small.
 const INDEX_BEFORE: u32 = 10_000;
+/// Links whose ports have indices of their own, before the indices repeat.
+const INDEX_LINKS: u32 = 1 << 24;
+/// Most ends whose indices follow from their links.
+const FEW: usize = 32;
 /// How often the removal is retried if ports vanish at the same time.
 const TRIES: u32 = 5;

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use carina_namespaces::{NamespaceAccess, namespace_file};
 use carina_vnet_images::absent_is_done;
+use rustix::io::Errno;
+use rustix::net::netdevice::{index_to_name_inlined, name_to_index};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Attempt, Error, Result};
@@ -66,6 +69,51 @@ pub(crate) fn interfaces(namespace: &str) -> Result<BTreeSet<String>> {
     Ok(all.into_iter().map(|grant| grant.name).collect())
 }
 
+/// Which of the named interfaces a namespace has. A few are looked up one by one, because the
+/// namespace of a large network's ports has thousands of interfaces.
+pub(crate) fn existing(namespace: &str, names: &[String]) -> Result<BTreeSet<String>> {
+    if names.len() > FEW {
+        let mut all = interfaces(namespace)?;
+        let names: BTreeSet<&String> = names.iter().collect();
+        all.retain(|name| names.contains(name));
+        return Ok(all);
+    }
+    within(namespace, || {
+        let socket = socket_of_requests()?;
+        let mut found = BTreeSet::new();
+        for name in names {
+            match name_to_index(&socket, name) {
+                Err(Errno::NODEV) => {}
+                known => {
+                    known.attempt(format!("looking up interface {name}"))?;
+                    found.insert(name.clone());
+                }
+            }
+        }
+        Ok(found)
+    })
+}
+
+/// Whether no interface of a namespace has one of these indices.
+pub(crate) fn are_free(namespace: &str, indices: &[u32]) -> Result<bool> {
+    within(namespace, || {
+        let socket = socket_of_requests()?;
+        let is_free = |index: &u32| index_to_name_inlined(&socket, *index).is_err();
+        Ok(indices.iter().all(is_free))
+    })
+}
+
+/// A socket through which the kernel answers requests about interfaces. (netdevice(7))
+fn socket_of_requests() -> Result<OwnedFd> {
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    socket.attempt("opening a socket to look for interfaces")
+}
+
 /// The largest index of an interface in a namespace; 0 without any.
 pub(crate) fn last_index(namespace: &str) -> Result<u32> {
     let all = within(namespace, || RouteSocket::new()?.interfaces())?;
@@ -75,3 +123,6 @@ pub(crate) fn last_index(namespace: &str) -> Result<u32> {
         .max()
         .unwrap_or(0))
 }
+
+/// Most interfaces that are looked up one by one.
+const FEW: usize = 32;

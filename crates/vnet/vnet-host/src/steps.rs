@@ -70,10 +70,12 @@ impl Steps {
             .map(|link| link.number)
             .collect();
         // The engine changes the rate of a link that stays.
-        let is_unchanged = |link: &LinkPart, others: &[LinkPart]| {
+        let is_unchanged = |link: &LinkPart, others: &HostPart| {
             !is_touched(link)
                 && !readdressed.contains(&link.number)
-                && others.iter().any(|other| same_ends(link, other))
+                && others
+                    .link(link.number)
+                    .is_some_and(|other| same_ends(link, other))
         };
         let repointed = new.links.iter().filter_map(|link| {
             let before = old.link(link.number)?;
@@ -85,14 +87,8 @@ impl Steps {
             let mut numbers = repointed.iter().map(|repointed| repointed.number);
             numbers.all(|number| number != link.number)
         };
-        let goes = old
-            .links
-            .iter()
-            .filter(|link| !is_unchanged(link, &new.links));
-        let comes = new
-            .links
-            .iter()
-            .filter(|link| !is_unchanged(link, &old.links));
+        let goes = old.links.iter().filter(|link| !is_unchanged(link, new));
+        let comes = new.links.iter().filter(|link| !is_unchanged(link, old));
         let goes: Vec<u32> = goes.filter(is_kept).map(|link| link.number).collect();
         let comes: Vec<u32> = comes.filter(is_kept).map(|link| link.number).collect();
         (steps.unlinked, steps.linked, steps.repointed) = (goes, comes, repointed);
@@ -131,6 +127,16 @@ impl Steps {
         self.linked.contains(&number) || repointed.any(|candidate| candidate.number == number)
     }
 
+    /// Whether the steps make links between nodes that stay, and nothing else.
+    pub(crate) fn have_only_links(&self) -> bool {
+        let others = [&self.ended, &self.made];
+        let is_without_others = others.iter().all(|nodes| nodes.is_empty());
+        is_without_others
+            && self.unlinked.is_empty()
+            && self.repointed.is_empty()
+            && !self.linked.is_empty()
+    }
+
     /// Whether the steps can be interrupted and repeated at any point: they end no node, rename no
     /// port, and make only nodes that have `arrived`.
     pub(crate) fn is_light(&self, arrived: &[String]) -> bool {
@@ -141,6 +147,32 @@ impl Steps {
             && self.made.iter().all(|name| arrived.contains(name))
             && repointed.all(|candidate| !candidate.goes && candidate.side[0] == candidate.side[1])
     }
+}
+
+/// `wanted` with the routes of `before`, if it only adds links between namespaces to `before`.
+pub(crate) fn with_new_links(before: &HostPart, wanted: &HostPart) -> Option<HostPart> {
+    let mut part = wanted.clone();
+    for node in &mut part.nodes {
+        let before = before.node(&node.name)?;
+        (node.routes, node.routes6) = (before.routes.clone(), before.routes6.clone());
+    }
+    let steps = Steps::between(before, &part);
+    let is_plain = |number: &u32| {
+        let link = part.link(*number);
+        link.is_some_and(|link| {
+            matches!(link.far, Far::Here(_))
+                && link.carrier != Carrier::Dif
+                && link.timetable.is_empty()
+        })
+    };
+    let is_namespace = |name: &String| {
+        let node = part.node(name);
+        node.is_some_and(|node| node.kind == Kind::Namespace)
+    };
+    let is_suitable = steps.have_only_links()
+        && steps.linked.iter().all(is_plain)
+        && steps.changed.iter().all(is_namespace);
+    is_suitable.then_some(part)
 }
 
 /// How the other end of a link changes its host; `None` if neither part has it on another host, or
@@ -251,6 +283,31 @@ pub(crate) mod tests {
         let (first, layout) = part_with(&["a b", "b c"], "", &Layout::default());
         let again = part_with(&["a b", "b c"], "", &layout).0;
         assert_eq!(Steps::between(&first, &again), Steps::default());
+    }
+
+    #[test]
+    fn new_links_are_made_before_routes_are_known() {
+        let (first, layout) = part_with(&["a b"], "", &Layout::default());
+        let second = part_with(&["a b", "b c"], "", &layout).0;
+        let links = with_new_links(&first, &second).unwrap();
+        assert_eq!(links.links, second.links);
+        let [a, b, c] = ["a", "b", "c"].map(|name| links.node(name).unwrap());
+        assert_eq!(a, first.node("a").unwrap());
+        assert_eq!((b.interfaces.len(), c.interfaces.len()), (2, 1));
+        assert!(c.routes.is_empty() && !second.node("c").unwrap().routes.is_empty());
+        // Afterwards only routes are left to change.
+        let rest = Steps::between(&links, &second);
+        assert_eq!(
+            (&rest.linked[..], &rest.changed[..]),
+            (&[][..], &["a".into(), "c".into()][..])
+        );
+        assert_eq!(with_new_links(&second, &first), None);
+        assert_eq!(with_new_links(&first, &first), None);
+        let mut with_machine = second.clone();
+        with_machine.nodes[2].kind = Kind::Vm;
+        assert_eq!(with_new_links(&first, &with_machine), None);
+        let by_dif = part_with(&["a b", "b c dif"], "", &layout).0;
+        assert_eq!(with_new_links(&first, &by_dif), None);
     }
 
     #[test]

@@ -172,6 +172,26 @@ impl Vnet {
         done
     }
 
+    /// Makes the links that `part` adds to what exists, and configures the interfaces at their
+    /// ends. Does nothing if `part` differs in more than links. The status of the new links is
+    /// reported by the change to a whole part that follows.
+    ///
+    /// # Errors
+    /// The first thing that cannot be made. What was made stays.
+    pub(crate) fn make_links(&self, part: &HostPart) -> Result<()> {
+        let mut current = lock(&self.part);
+        let steps = Steps::between(&current, part);
+        if !steps.have_only_links() {
+            return Ok(());
+        }
+        let done = self.make_links_and_nodes(&current, part, &steps);
+        *current = match done {
+            Ok(()) => part.clone(),
+            Err(_) => observed(&self.dir, part, &leftovers::living_namespaces(part.vnet)?)?,
+        };
+        done
+    }
+
     fn change(&self, current: &HostPart, part: &HostPart) -> Result<()> {
         let mut steps = Steps::between(current, part);
         steps.changed.retain(|name| !self.has_come(part, name));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use crate::document::{Carrier, Document, LinkImpairment, PathChoice, Rate, Timetable};
+use crate::document::{Carrier, Document, Kind, LinkImpairment, PathChoice, Rate, Timetable};
 use crate::founders::founders;
 use crate::host_part::{Far, FarHost, HostPart, LinkPart, Nic, NodePart, Users, VnetId};
 use crate::layout::{LaidAccess, LaidLink, Layout};
@@ -40,6 +40,30 @@ pub enum DivisionError {
 /// `placement` lacks a host, a tag or tunnel addresses.
 pub fn divide(
     document: &Document,
+    generation: (VnetId, u64),
+    layout: &Layout,
+    placement: &Placement,
+) -> Result<BTreeMap<String, HostPart>, DivisionError> {
+    let mut parts = divide_without_routes(document, generation, layout, placement)?;
+    add_routes(layout, parts.values_mut());
+    Ok(parts)
+}
+
+/// Gives the nodes of parts the routes of a layout, which take the longest of a division.
+pub fn add_routes<'a>(layout: &Layout, parts: impl Iterator<Item = &'a mut HostPart>) {
+    let (mut routes, mut routes6) = (layout.routes(), layout.routes6());
+    for node in parts.flat_map(|part| &mut part.nodes) {
+        node.routes = routes.remove(&node.name).unwrap_or_default();
+        node.routes6 = routes6.remove(&node.name).unwrap_or_default();
+    }
+}
+
+/// Like [`divide`], but the nodes have no routes yet.
+///
+/// # Errors
+/// As for [`divide`].
+pub fn divide_without_routes(
+    document: &Document,
     (vnet, generation): (VnetId, u64),
     layout: &Layout,
     placement: &Placement,
@@ -59,8 +83,8 @@ pub fn divide(
         };
         parts.insert(host.clone(), part);
     }
-    let (mut routes, mut routes6) = (layout.routes(), layout.routes6());
     let mut founders = founders(document, layout);
+    let mut interfaces = layout.interfaces_of_all(vnet);
     for name in document.node.keys() {
         let Some(node) = document.resolved(name) else {
             continue;
@@ -72,11 +96,11 @@ pub fn divide(
             cpus: node.cpus,
             memory_mib: node.memory,
             boot: node.boot,
-            interfaces: layout.interfaces(vnet, name),
-            routes: routes.remove(name).unwrap_or_default(),
-            routes6: routes6.remove(name).unwrap_or_default(),
+            interfaces: interfaces.remove(name.as_str()).unwrap_or_default(),
+            routes: Vec::new(),
+            routes6: Vec::new(),
             founder: founders.remove(name),
-            has_loop: layout.has_loop(name),
+            has_loop: node.kind == Kind::Bridge && layout.has_loop(name),
             start: node.start,
         };
         let part = parts.get_mut(host_of(name)?);

@@ -278,13 +278,25 @@ impl HostPart {
     /// The node of this name; `None` if the part has none.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&NodePart> {
-        self.nodes.iter().find(|node| node.name == name)
+        // Parts that a layout was divided into are sorted.
+        let place = self
+            .nodes
+            .binary_search_by(|node| node.name.as_str().cmp(name));
+        match place {
+            Ok(place) => self.nodes.get(place),
+            Err(_) => self.nodes.iter().find(|node| node.name == name),
+        }
     }
 
     /// The link with this number; `None` if the part has none.
     #[must_use]
     pub fn link(&self, number: u32) -> Option<&LinkPart> {
-        self.links.iter().find(|link| link.number == number)
+        // Parts that a layout was divided into are sorted, except for outer links.
+        let place = self.links.binary_search_by_key(&number, |link| link.number);
+        match place {
+            Ok(place) => self.links.get(place),
+            Err(_) => self.links.iter().find(|link| link.number == number),
+        }
     }
 
     /// The interface at an end of a link; `None` if the part has none.

@@ -76,6 +76,19 @@ impl LaidLink {
         }
     }
 
+    /// The interface at an end of this link, which has this `number` in network `vnet`.
+    fn interface(&self, vnet: VnetId, number: u32, side: usize) -> InterfacePart {
+        InterfacePart {
+            name: self.ends[side].interface.clone(),
+            mac: mac_of(vnet, number, side),
+            address: self.address(number, side),
+            peer: self.address(number, 1 - side).address(),
+            address6: self.addresses6.map(|pair| pair[side]),
+            mtu: self.mtu,
+            link: number,
+        }
+    }
+
     /// The IPv4 address of an end of this link, which has this `number`.
     fn address(&self, number: u32, side: usize) -> InterfaceAddress {
         let own = self.addresses.map(|pair| pair[side]);
@@ -169,15 +182,7 @@ impl Layout {
         for (number, link) in self.links() {
             for (side, end) in link.ends.iter().enumerate() {
                 if end.node == node {
-                    found.push(InterfacePart {
-                        name: end.interface.clone(),
-                        mac: mac_of(vnet, number, side),
-                        address: link.address(number, side),
-                        peer: link.address(number, 1 - side).address(),
-                        address6: link.addresses6.map(|pair| pair[side]),
-                        mtu: link.mtu,
-                        link: number,
-                    });
+                    found.push(link.interface(vnet, number, side));
                 }
             }
         }
@@ -185,9 +190,37 @@ impl Layout {
         found.extend(points.map(|(number, laid)| laid.interface(vnet, number)));
         let nics = self.nics().filter(|(_, laid)| laid.end.node == node);
         found.extend(nics.map(|(number, laid)| laid.interface(vnet, number)));
-        found.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+        sort(&mut found);
         found
     }
+
+    /// The interfaces of all nodes that have some, each node's sorted by name, in one pass over the
+    /// links.
+    #[must_use]
+    pub fn interfaces_of_all(&self, vnet: VnetId) -> BTreeMap<&str, Vec<InterfacePart>> {
+        let mut all: BTreeMap<&str, Vec<InterfacePart>> = BTreeMap::new();
+        for (number, link) in self.links() {
+            for (side, end) in link.ends.iter().enumerate() {
+                let found = all.entry(&end.node).or_default();
+                found.push(link.interface(vnet, number, side));
+            }
+        }
+        for (number, laid) in self.access() {
+            let found = all.entry(&laid.end.node).or_default();
+            found.push(laid.interface(vnet, number));
+        }
+        for (number, laid) in self.nics() {
+            let found = all.entry(&laid.end.node).or_default();
+            found.push(laid.interface(vnet, number));
+        }
+        all.values_mut().for_each(|found| sort(found));
+        all
+    }
+}
+
+/// Sorts interfaces by name, `eth2` before `eth10`.
+fn sort(interfaces: &mut [InterfacePart]) {
+    interfaces.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
 }
 
 /// The end with the interface that the document names, or with the next free interface.

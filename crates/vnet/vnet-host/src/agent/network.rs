@@ -23,7 +23,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::host_dif::HostDif;
 use crate::node::Images;
 use crate::progress::Progress;
-use crate::steps::Steps;
+use crate::steps::{Steps, with_new_links};
 use crate::underlay::Underlay;
 use crate::vnet::Vnet;
 use carina_vnet::progress::Event;
@@ -96,6 +96,9 @@ impl From<&Error> for Outcome {
 /// A request to change the network, made at `began`.
 struct Change {
     record: Arc<Record>,
+    /// Whether the request is only to make the new links of the record. Another one for the whole
+    /// record follows.
+    has_only_links: bool,
     began: Instant,
     /// Time spent before this thread got the request: for admission and for writing the record.
     discovery: Duration,
@@ -106,6 +109,7 @@ impl Change {
         let discovery = began.elapsed();
         Change {
             record,
+            has_only_links: false,
             began,
             discovery,
         }
@@ -161,6 +165,39 @@ impl Network {
         self.begin(record, began)
     }
 
+    /// Begins to make links that `record` adds to a network that is ready, ahead of the rest of the
+    /// change. The nodes of `record` have no routes yet, and keep those they have. Does nothing if
+    /// the change is of another kind.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub(super) fn make_links(&self, record: &Record, began: Instant) -> Result<()> {
+        let before = {
+            let state = self.shared.lock();
+            let is_ready = matches!(state.outcome, Outcome::Done) && state.record.is_settled;
+            is_ready.then(|| Arc::clone(&state.record))
+        };
+        let part = before.and_then(|before| with_new_links(&before.part, &record.part));
+        let Some(part) = part else {
+            return Ok(());
+        };
+        // An agent that finds this record makes the links that are missing, and changes nothing
+        // else.
+        let record = Record {
+            vnet: record.vnet,
+            wanted: record.wanted.clone(),
+            part,
+            is_settled: true,
+            until_ms: record.until_ms,
+        };
+        self.dir.write(&record)?;
+        let change = Change {
+            has_only_links: true,
+            ..Change::new(Arc::new(record), began)
+        };
+        self.send(change)
+    }
+
     /// Begins to make the missing parts of the network again.
     pub(super) fn make_again(&self, began: Instant) -> Result<()> {
         let mut state = self.shared.lock();
@@ -171,10 +208,14 @@ impl Network {
     }
 
     fn begin(&self, record: Arc<Record>, began: Instant) -> Result<()> {
+        self.send(Change::new(record, began))
+    }
+
+    fn send(&self, change: Change) -> Result<()> {
         let commands = lock(&self.commands);
         let commands = commands.as_ref().ok_or(Error::Cancelled)?;
-        let change = Box::new(Change::new(record, began));
-        commands.send(change).map_err(|_| Error::Cancelled)
+        let sent = commands.send(Box::new(change));
+        sent.map_err(|_| Error::Cancelled)
     }
 
     /// The record of the requested network.

@@ -42,8 +42,7 @@ fn far_interface<'a>(
     interface: &InterfacePart,
     whole: &'a HostPart,
 ) -> Option<&'a InterfacePart> {
-    let mut links = whole.links.iter();
-    let link = links.find(|link| link.number == interface.link)?;
+    let link = whole.link(interface.link)?;
     let Far::Here(far) = &link.far else {
         return None;
     };

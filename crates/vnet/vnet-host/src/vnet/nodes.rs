@@ -1,5 +1,6 @@
 //! The nodes of a network: makes and changes them, and finds them by name.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,16 @@ impl Vnet {
             let mut interfaces = node.interfaces.iter();
             interfaces.any(|interface| steps.linked.contains(&interface.link))
         };
-        let (first, last): (Vec<_>, Vec<_>) = part.nodes.iter().partition(is_at_new_link);
+        let changed: BTreeSet<&String> = steps.changed.iter().collect();
+        let is_due = {
+            let known = lock(&self.nodes);
+            let is_due = |node: &&NodePart| {
+                let name = &node.name;
+                !known.contains_key(name) || changed.contains(name) || off.nodes.contains(name)
+            };
+            part.nodes.iter().filter(is_due).collect::<Vec<_>>()
+        };
+        let (first, last): (Vec<_>, Vec<_>) = is_due.into_iter().partition(is_at_new_link);
         each(&[first, last].concat(), |node| {
             self.progress.check()?;
             if off.nodes.contains(&node.name) {
@@ -30,9 +40,6 @@ impl Vnet {
                 return Ok(());
             }
             let is_new = !lock(&self.nodes).contains_key(&node.name);
-            if !is_new && !steps.changed.contains(&node.name) {
-                return Ok(());
-            }
             if is_new {
                 self.progress
                     .node(&node.name, |report| report.state = NodeState::Starting);

@@ -40,6 +40,11 @@ impl Shared {
             if let Some(change) = wanted.take() {
                 // Timetables do not interfere with a change.
                 drop(flaps.take());
+                if change.has_only_links {
+                    // The change that follows makes what is missing, and reports errors.
+                    let _ = vnet.make_links(&change.record.part);
+                    continue;
+                }
                 match vnet.become_part(&change.record.part, change.discovery) {
                     Ok(()) => {
                         self.begin_timetables(&vnet, &change.record);
