@@ -78,6 +78,7 @@ mod options;
 pub mod paper;
 mod peer;
 #[cfg(feature = "all")]
+mod process_memory;
 mod program;
 mod rate;
 #[cfg(feature = "all")]

@@ -63,10 +63,13 @@ pub fn run(options: &ScaleOptions) -> Result<Results> {
     let (mut samples, mut failures) = (Samples::default(), Failures::new(options.progress));
     let mut notes = notes();
     let mut systems = vec![OURS, IP];
-    if has_mininet() {
-        systems.push(MININET);
-    } else {
-        notes.push("mininet was not measured: this host has no Python module `mininet`".to_owned());
+    let python = python_with_mininet();
+    match python {
+        Some(_) => systems.push(MININET),
+        None => notes.push(format!(
+            "mininet was not measured: {} lack the module `mininet`",
+            PYTHONS.join(" and ")
+        )),
     }
     for run in 1..=options.runs {
         for nodes in &options.nodes {
@@ -76,7 +79,7 @@ pub fn run(options: &ScaleOptions) -> Result<Results> {
                 let measured = match *system {
                     OURS => of_agent(*nodes, options.idle),
                     IP => of_ip(*nodes),
-                    _ => of_mininet(*nodes),
+                    _ => of_mininet(python.unwrap_or_default(), *nodes),
                 };
                 let Some(measured) = failures.note(&what, measured)? else {
                     continue;
@@ -290,16 +293,18 @@ fn scripts(document: &Document, layout: &Layout) -> [String; 2] {
     [up, down]
 }
 
-fn has_mininet() -> bool {
-    let mut python = Command::new("python3");
-    let status = python
-        .args(["-c", "import mininet.net"])
-        .stderr(Stdio::null());
-    status.status().is_ok_and(|status| status.success())
+/// The first of [`PYTHONS`] that has the module of Mininet.
+fn python_with_mininet() -> Option<&'static str> {
+    PYTHONS.into_iter().find(|python| {
+        let mut python = Command::new(python);
+        let python = python.args(["-c", "import mininet.net"]);
+        let status = python.stdin(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    })
 }
 
 /// Makes and removes a ring with Mininet, without switches and controllers.
-fn of_mininet(nodes: usize) -> Result<Measured> {
+fn of_mininet(python: &str, nodes: usize) -> Result<Measured> {
     let script = format!(
         "import time\nfrom mininet.net import Mininet\nnet = Mininet(controller=None)\n\
          began = time.monotonic()\nhosts = [net.addHost('n%d' % n) for n in range({nodes})]\n\
@@ -307,7 +312,7 @@ fn of_mininet(nodes: usize) -> Result<Measured> {
          net.start()\nup = time.monotonic()\nnet.stop()\n\
          print(up - began, time.monotonic() - up)\n"
     );
-    let mut python = Command::new("python3");
+    let mut python = Command::new(python);
     let output = python
         .args(["-c", &script])
         .output()
@@ -346,6 +351,9 @@ fn timed(shell: &str, script: &str) -> Result<Duration> {
 }
 
 const NAME: &str = "scale";
+/// Interpreters that may have the module of Mininet: the one in `PATH` may be another than the one
+/// for which Debian installs its packages.
+const PYTHONS: [&str; 2] = ["python3", "/usr/bin/python3"];
 /// The port at which nothing listens, of the service that discards. (RFC 863)
 const DISCARD: u16 = 9;
 /// How long one attempt to reach the end of a new link takes, and the time between two.

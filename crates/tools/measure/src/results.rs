@@ -99,6 +99,10 @@ pub enum Metric {
     IdlePercent,
     /// Time until a link that is added to a network carries packets, in milliseconds.
     LinkMs,
+    /// Memory of a virtual machine that no other process shares, in MiB.
+    PrivateMib,
+    /// Memory of a virtual machine, in MiB, with its share of what several processes use.
+    PssMib,
 }
 
 /// The value of one metric for one system, in one case at one SDU size, over all runs.

@@ -54,7 +54,7 @@ pub enum CaseError {
 }
 
 /// Possible numbers of nodes in a network.
-pub const NODES: std::ops::RangeInclusive<usize> = 3..=64;
+pub const NODES: std::ops::RangeInclusive<usize> = 3..=200;
 /// Possible numbers of providers.
 pub const PROVIDERS: std::ops::RangeInclusive<usize> = 1..=8;
 
@@ -205,10 +205,10 @@ mod tests {
         assert!(words("pip/clone/six/1").contains("pip/clone/6/1"));
         assert!(words("pip/warm/6/1").contains("cold, clone, pool"));
         assert!(words("mars/cold/6/1").contains("pip, vnp, abstract"));
-        assert!(words("pip/cold/2/1").contains("3 to 64"));
-        assert!(words("pip/cold/65/1").contains("3 to 64"));
+        assert!(words("pip/cold/2/1").contains("3 to 200"));
+        assert!(words("pip/cold/201/1").contains("3 to 200"));
         assert!(words("pip/cold/6/9").contains("1 to 8"));
-        assert!(words("pip/cold/3/4").contains("4 to 64"));
+        assert!(words("pip/cold/3/4").contains("4 to 200"));
     }
 
     #[test]

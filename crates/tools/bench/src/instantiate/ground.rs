@@ -22,6 +22,7 @@ use super::case::Case;
 use super::substrate::{Substrate, host};
 use crate::cpu_time;
 use crate::error::{Attempt, Error, Result};
+use crate::process_memory::{self, ProcessMemory};
 use crate::program::Program;
 
 /// Roles and agents, each in a process of its own. Dropping the value ends the processes; networks
@@ -56,6 +57,8 @@ pub(super) struct Measured {
     pub(super) agent_cpu_s: f64,
     /// CPU time of all VMs.
     pub(super) machines_cpu_s: f64,
+    /// Memory of each VM once the network is ready.
+    pub(super) memory: Vec<ProcessMemory>,
     /// The report of each host.
     reports: Vec<VnetReport>,
 }
@@ -71,6 +74,12 @@ impl Measured {
             phases.map(|phase| phase.took_ms / 1000.0).sum()
         };
         self.reports.iter().map(of_host).fold(0.0, f64::max)
+    }
+
+    /// Mean of a kind of memory of the VMs, in MiB.
+    pub(super) fn memory_mib(&self, of: impl Fn(&ProcessMemory) -> u64) -> f64 {
+        let bytes: u64 = self.memory.iter().map(of).sum();
+        bytes as f64 / self.memory.len().max(1) as f64 / f64::from(1 << 20)
     }
 
     /// Number of hosts that have a part of the network.
@@ -164,6 +173,9 @@ impl<'a> Ground<'a> {
         let discovery_s = self.follow(&document.vnet.name, began)?;
         let total_s = began.elapsed().as_secs_f64();
         let after = self.costs(Some(vnet))?;
+        let pids = after.machines.keys();
+        let memory = pids.map(|pid| process_memory::of_process(*pid));
+        let memory = memory.collect::<Result<Vec<_>>>()?;
         let machines = after.machines.iter().map(|(pid, ns)| {
             let known = before.machines.get(pid).copied().unwrap_or_default();
             ns.saturating_sub(known)
@@ -175,6 +187,7 @@ impl<'a> Ground<'a> {
             vnp_cpu_s: seconds(after.vnp.saturating_sub(before.vnp)),
             agent_cpu_s: seconds(after.agents.saturating_sub(before.agents)),
             machines_cpu_s: seconds(machines.sum()),
+            memory,
             reports: self.reports(vnet)?,
         })
     }

@@ -187,8 +187,7 @@ fn inventory_of(provider: usize, providers: usize, discovery: Discovery) -> Stri
     let mut text = format!(
         "discovery = \"{discovery}\"\n[[hosts]]\nname = \"{host}\"\ncpus = {nodes}\n\
          memory_mib = {memory}\nlocation = \"{location}\"\naddress = \"{address}\"\n\
-         tunnel_addresses = {}\n",
-        2 * nodes
+         tunnel_addresses = {TUNNEL_ADDRESSES}\n"
     );
     let borders = borders(providers);
     for (number, ends) in borders.iter().enumerate() {
@@ -237,6 +236,8 @@ const VNO: &str = "acme";
 const OFFICE: &str = "10.8.0.254";
 /// Name of a host's interface to the other hosts.
 const UNDERLAY: &str = "wire";
+/// Addresses that each host has for its tunnels, of which a ring of providers needs few.
+const TUNNEL_ADDRESSES: u32 = 128;
 /// How long a role may take until it listens.
 const START: Duration = Duration::from_secs(60);
 
