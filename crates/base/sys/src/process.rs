@@ -112,26 +112,75 @@ pub fn wait_for_turns(is_wanted: bool) -> bool {
     })
 }
 
+/// A period in which a thread keeps its processor: no thread with a usual policy interrupts it.
+/// Dropping the value ends the period.
+#[derive(Debug)]
+pub struct HeldProcessor {
+    thread: i32,
+    before: SchedAttr,
+}
+
+/// Starts a period in which the calling thread keeps its processor (`SCHED_FIFO`, lowest priority).
+/// A thread that the calling thread wakes then waits until the calling thread sleeps or the period
+/// ends. Child processes do not inherit the policy. Returns `None` if the thread has a real-time or
+/// idle policy already, or may not have one, because it lacks `CAP_SYS_NICE`.
+#[must_use]
+pub fn hold_processor() -> Option<HeldProcessor> {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    let before = fair_schedule()?;
+    let held = SchedAttr {
+        size: before.size,
+        policy: libc::SCHED_FIFO as u32,
+        flags: SCHED_FLAG_RESET_ON_FORK,
+        priority: 1,
+        ..SchedAttr::default()
+    };
+    set_schedule(thread, &held).then_some(HeldProcessor { thread, before })
+}
+
+impl Drop for HeldProcessor {
+    fn drop(&mut self) {
+        // The kernel always allows a thread to give up a real-time policy.
+        let _ = set_schedule(self.thread, &self.before);
+    }
+}
+
 /// Changes how the calling thread is scheduled, unless it is a real-time or idle thread.
 fn change_schedule(change: impl FnOnce(&mut SchedAttr)) -> bool {
+    let Some(mut attributes) = fair_schedule() else {
+        return false;
+    };
+    change(&mut attributes);
+    set_schedule(0, &attributes)
+}
+
+/// Returns how the calling thread is scheduled; `None` if it is a real-time or idle thread.
+fn fair_schedule() -> Option<SchedAttr> {
     let mut attributes = SchedAttr::default();
     let size = size_of::<SchedAttr>() as u32;
     // SAFETY: the structure has the size that is passed, and outlives the call.
     let is_told =
         unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) == 0 };
     let fair = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32];
-    if !is_told || !fair.contains(&attributes.policy) {
-        return false;
-    }
     attributes.size = size;
-    change(&mut attributes);
-    // SAFETY: as above; the kernel only reads.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) == 0 }
+    (is_told && fair.contains(&attributes.policy)).then_some(attributes)
 }
+
+/// Changes how a thread is scheduled; 0 is the calling thread. Returns `false` if the kernel
+/// refuses.
+fn set_schedule(thread: i32, attributes: &SchedAttr) -> bool {
+    let attributes: *const SchedAttr = attributes;
+    // SAFETY: the structure outlives the call, and the kernel only reads as many bytes of it as
+    // its field `size` says.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, thread, attributes, 0) == 0 }
+}
+
+/// `SCHED_FLAG_RESET_ON_FORK` of sched_setattr(2).
+const SCHED_FLAG_RESET_ON_FORK: u64 = 1;
 
 /// `struct sched_attr`, first version, of sched_setattr(2).
 #[repr(C)]
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct SchedAttr {
     size: u32,
     policy: u32,
@@ -198,22 +247,41 @@ const SLICE_NS_MIN: u64 = 100_000;
 mod tests {
     use super::*;
 
+    fn policy() -> (i32, i32) {
+        let mut attributes = SchedAttr::default();
+        let size = size_of::<SchedAttr>() as u32;
+        // SAFETY: the structure has the size that is passed, and outlives the call.
+        let told =
+            unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+        assert_eq!(told, 0);
+        (attributes.policy as i32, attributes.nice)
+    }
+
     #[test]
     fn thread_waits_for_turns_only_while_that_is_wanted() {
-        let policy = || {
-            let mut attributes = SchedAttr::default();
-            let size = size_of::<SchedAttr>() as u32;
-            // SAFETY: the structure has the size that is passed, and outlives the call.
-            let told =
-                unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
-            assert_eq!(told, 0);
-            (attributes.policy as i32, attributes.nice)
-        };
         let nice = policy().1;
         for (is_wanted, expected) in [(true, libc::SCHED_BATCH), (false, libc::SCHED_OTHER)] {
             assert!(wait_for_turns(is_wanted));
             assert_eq!(policy(), (expected, nice));
         }
+    }
+
+    #[test]
+    fn thread_keeps_its_processor_until_the_period_ends() {
+        assert!(wait_for_turns(true));
+        let before = policy();
+        let Some(held) = hold_processor() else {
+            // The kernel refuses it to a process without CAP_SYS_NICE.
+            return assert_eq!(policy(), before);
+        };
+        assert_eq!(policy().0, libc::SCHED_FIFO);
+        assert!(
+            hold_processor().is_none(),
+            "a real-time thread stays as it is"
+        );
+        drop(held);
+        assert_eq!(policy(), before);
+        assert!(wait_for_turns(false));
     }
 
     #[test]

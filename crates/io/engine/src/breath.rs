@@ -5,7 +5,10 @@ use std::io;
 use std::os::fd::AsFd;
 
 use carina_frame_engine::idle::{AdaptiveSpin, IdlePolicy};
-use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns, wait_for_turns};
+use carina_sys::{
+    Epoll, HeldProcessor, Interest, Ready, cpus_allowed, hold_processor, monotonic_ns,
+    wait_for_turns,
+};
 use carina_time::Instant;
 
 use crate::app::{App, BURST, BURST_BYTES};
@@ -31,6 +34,8 @@ pub struct Engine {
     /// The deadlines of sleeping apps.
     deadlines: BTreeSet<(Instant, AppId)>,
     idle: IdlePolicy,
+    /// The only processor, while this thread keeps it.
+    held: Option<HeldProcessor>,
     breaths: u64,
     idle_turns: u32,
     removed: Vec<AppId>,
@@ -71,6 +76,7 @@ impl Engine {
             awake: Vec::new(),
             deadlines: BTreeSet::new(),
             idle: IdlePolicy::new(cpus_allowed()),
+            held: None,
             breaths: 0,
             idle_turns: 0,
             removed: Vec::new(),
@@ -230,7 +236,16 @@ impl Engine {
         let is_full = packets >= BURST || bytes >= BURST_BYTES;
         self.links
             .defer_doorbells(self.idle.defers_doorbells(is_full));
+        if !self.idle.keeps_processor() {
+            self.held = None;
+        } else if self.held.is_none() {
+            self.held = hold_processor();
+            if self.held.is_none() {
+                self.idle.cannot_keep_processor();
+            }
+        }
         if let Some(wanted) = self.idle.turns_change(is_full, now.as_nanos()) {
+            self.held = None;
             let is_done = wait_for_turns(wanted);
             self.idle.set_waits_for_turns(wanted, is_done);
         }

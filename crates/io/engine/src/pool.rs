@@ -291,13 +291,15 @@ fn charge(room: usize) -> usize {
 }
 
 /// Sizes of stores in bytes, and the number of each that is kept for reuse: small SDUs, an Ethernet
-/// frame, a page, a jumbo frame, the longest PDU. Larger stores are allocated and freed each time.
-const CLASSES: [(usize, usize); 5] = [
+/// frame, a page, a jumbo frame, the longest PDU, the longest read of a stream socket. Larger
+/// stores are allocated and freed each time.
+const CLASSES: [(usize, usize); 6] = [
     (128, 4096),
     (2048, 1024),
     (4096, 512),
     (16_384, 256),
     (69_632, 64),
+    (131_072, 32),
 ];
 
 #[cfg(test)]

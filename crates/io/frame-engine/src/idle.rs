@@ -54,6 +54,8 @@ pub struct IdlePolicy {
     may_wait_for_turns: bool,
     /// Whether the thread waits for its turn when it is woken.
     waits_for_turns: bool,
+    /// Whether the system lets the thread keep its processor; false after it has refused once.
+    may_keep_processor: bool,
 }
 
 impl IdlePolicy {
@@ -70,6 +72,7 @@ impl IdlePolicy {
             stream_until: 0,
             may_wait_for_turns: true,
             waits_for_turns: false,
+            may_keep_processor: true,
         }
     }
 
@@ -114,6 +117,20 @@ impl IdlePolicy {
         let hold = self.is_single && is_full && self.held < HELD_MAX;
         self.held = if hold { self.held + 1 } else { 0 };
         hold
+    }
+
+    /// Whether the thread should keep the only processor until the next breath. A program that
+    /// waits for a socket is woken by the first bytes that arrive in it, and would interrupt a
+    /// breath that has more for it. While a stream passes, the program runs after as many breaths
+    /// as share a doorbell: call this after [`IdlePolicy::defers_doorbells`].
+    #[must_use]
+    pub fn keeps_processor(&self) -> bool {
+        self.may_keep_processor && self.waits_for_turns && self.held > 0
+    }
+
+    /// Reports that the system does not let the thread keep its processor. It is not asked again.
+    pub fn cannot_keep_processor(&mut self) {
+        self.may_keep_processor = false;
     }
 
     /// Returns for how long an app with this budget may be idle at the time `now` before it sleeps,
@@ -308,6 +325,23 @@ mod tests {
         assert!(policy.leaves_processor(CROWDED_NS + 1));
         assert_eq!(policy.spin_ns(AdaptiveSpin::default(), CROWDED_NS + 1), 0);
         assert!(!policy.leaves_processor(CROWDED_NS + 1 + CROWDED_REST_NS));
+    }
+
+    #[test]
+    fn full_breaths_of_a_stream_keep_the_processor() {
+        let mut policy = IdlePolicy::new(1);
+        assert!(policy.defers_doorbells(true));
+        assert!(!policy.keeps_processor(), "no stream yet");
+        policy.set_waits_for_turns(true, true);
+        assert!(policy.keeps_processor());
+        assert!(!policy.defers_doorbells(false));
+        assert!(!policy.keeps_processor());
+        assert!((0..HELD_MAX).all(|_| policy.defers_doorbells(true) && policy.keeps_processor()));
+        assert!(!policy.defers_doorbells(true));
+        assert!(!policy.keeps_processor(), "other threads have their turn");
+        assert!(policy.defers_doorbells(true));
+        policy.cannot_keep_processor();
+        assert!(!policy.keeps_processor());
     }
 
     #[test]

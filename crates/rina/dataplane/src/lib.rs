@@ -29,6 +29,7 @@ mod normal_ipcp;
 mod plane;
 mod port_table;
 mod qos;
+mod read_size;
 mod ring_flow;
 mod socket_end;
 mod socket_flow;

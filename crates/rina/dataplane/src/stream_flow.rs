@@ -30,6 +30,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
 
 use crate::flow::cut;
+use crate::read_size::{READ_BYTES_MAX, READ_BYTES_MIN, next_read_bytes};
 use crate::socket_end::SocketEnd;
 use crate::stream_socket::StreamSocket;
 
@@ -114,11 +115,7 @@ impl StreamFlow {
         ) {
             Ok((_, 0)) => Look::End,
             Ok((_, bytes)) => {
-                if bytes == asked {
-                    self.read_bytes = READ_BYTES_MAX;
-                } else if bytes < READ_BYTES_MIN / 4 {
-                    self.read_bytes = READ_BYTES_MIN;
-                }
+                self.read_bytes = next_read_bytes(asked, bytes);
                 buffer.truncate(bytes);
                 let mut packet = Packet::from_buffer(buffer, false);
                 packet.fit();
@@ -237,6 +234,7 @@ impl StreamFlow {
                     moved = true;
                     self.written(bytes);
                 }
+                Err(Errno::AGAIN) if self.base.socket.grow() => {}
                 Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => self.base.is_writable = false,
                 Err(Errno::PIPE | Errno::CONNRESET) => self.stop_writing(),
                 Err(error) => {
@@ -468,13 +466,6 @@ impl App for StreamFlow {
         vec![(self.base.socket.as_fd(), Interest::ReadWriteEdge)]
     }
 }
-
-/// Most bytes that one read of the socket requests; they become one SDU.
-const READ_BYTES_MAX: usize = 65_536;
-
-/// Bytes that a read requests after a read that returned few bytes. It is small because a buffer
-/// takes its whole length from the pool, however few bytes are in it.
-const READ_BYTES_MIN: usize = 16_384;
 
 /// Most reads of the socket per call of the app.
 const READS_MAX: usize = 8;

@@ -3,8 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::net::sockopt::{set_socket_linger, socket_linger};
-use rustix::net::{RecvFlags, Shutdown, connect_unspec, recv, shutdown};
+use rustix::net::sockopt::{
+    set_socket_linger, set_socket_send_buffer_size, set_socket_send_buffer_size_force,
+    socket_domain, socket_linger,
+};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, connect_unspec, recv, shutdown};
 
 /// A connected stream socket, which an application may have created and may have open as well.
 ///
@@ -17,6 +20,8 @@ pub struct StreamSocket {
     socket: Option<OwnedFd>,
     /// Bytes in front of the application's own.
     filler: usize,
+    /// Whether the send buffer has its final size.
+    has_grown: bool,
 }
 
 impl StreamSocket {
@@ -26,6 +31,7 @@ impl StreamSocket {
         StreamSocket {
             socket: Some(socket),
             filler: 0,
+            has_grown: false,
         }
     }
 
@@ -49,6 +55,22 @@ impl StreamSocket {
                 RecvFlags::DONTWAIT,
             );
         }
+    }
+
+    /// Enlarges the send buffer of a Unix socket that is full for the first time, so that one
+    /// wake-up of the application serves more bytes. Returns true if the socket may now accept
+    /// bytes. Other sockets keep their size: the kernel adapts the buffers of TCP.
+    ///
+    /// The kernel limits the buffer to `net.core.wmem_max` if the node has no `CAP_NET_ADMIN`.
+    pub(crate) fn grow(&mut self) -> bool {
+        if std::mem::replace(&mut self.has_grown, true)
+            || socket_domain(&*self) != Ok(AddressFamily::UNIX)
+        {
+            return false;
+        }
+        // The kernel doubles the number.
+        set_socket_send_buffer_size_force(&*self, SEND_BUFFER_BYTES / 2).is_ok()
+            || set_socket_send_buffer_size(&*self, SEND_BUFFER_BYTES / 2).is_ok()
     }
 
     /// Creates another descriptor of the same socket.
@@ -92,6 +114,10 @@ impl StreamSocket {
         }
     }
 }
+
+/// Send buffer of a Unix socket that an application reads slower than the flow delivers, in bytes:
+/// as many as may be in transit to a socket.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
 
 /// Most bytes of filler.
 const FILLER_BYTES_MAX: usize = 64;
