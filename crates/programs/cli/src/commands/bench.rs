@@ -119,8 +119,9 @@ pub(crate) enum BenchCommand {
         1G\n\nCases: bulk, round-trips; without --sizes, \
         messages have 64 and 65536 bytes. The programs are in Python (/usr/bin/python3). socat \
         and ssh are measured where they are installed.\n\nCases with --vm: iperf3-to-host, \
-        iperf3-to-guest, http; without --sizes, 64 MiB are transferred. The programs are \
-        iperf3, and curl with python3 -m http.server. As root, or where user namespaces are allowed."
+        iperf3-to-guest, http, ssh; without --sizes, 64 MiB are transferred. The programs \
+        are iperf3, curl with python3 -m http.server, and ssh with sshd. As root, or where user \
+        namespaces are allowed."
     )]
     Wrap(WrapArgs),
     /// Measure one TCP connection between two namespaces over `carina ip` and shared memory; for

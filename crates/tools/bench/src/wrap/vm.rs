@@ -1,4 +1,4 @@
-//! Measures unmodified programs between a VM and its host: iperf3, and a file over HTTP.
+//! Measures unmodified programs between a VM and its host: iperf3, and a file over HTTP and ssh.
 //! The VM also has two network cards, for comparison: QEMU's user-mode network, and passt.
 //!
 //! ```text
@@ -14,6 +14,7 @@ mod client;
 mod passt;
 mod process;
 mod site;
+mod ssh_server;
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -44,13 +45,16 @@ pub enum Work {
     Receive,
     /// curl gets a file from `python3 -m http.server`.
     Http,
+    /// ssh runs `cat` with a file on the host.
+    Ssh,
 }
 
 /// The cases of the benchmark.
-pub const CASES: [Case; 3] = [
+pub const CASES: [Case; 4] = [
     case("iperf3-to-host", Work::Send),
     case("iperf3-to-guest", Work::Receive),
     case("http", Work::Http),
+    case("ssh", Work::Ssh),
 ];
 
 const fn case(name: &'static str, work: Work) -> Case {

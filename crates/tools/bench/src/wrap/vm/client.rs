@@ -7,6 +7,10 @@ use super::Work;
 /// Ports of the servers on the host. As wrapped servers, they are part of names.
 pub(super) const IPERF3_PORT: u16 = 5201;
 pub(super) const HTTP_PORT: u16 = 8080;
+pub(super) const SSH_PORT: u16 = 2222;
+
+/// Path of the key in the guest with which ssh logs in on the host.
+pub(super) const SSH_KEY: &str = "/etc/carina-bench.key";
 
 /// Where the client finds the servers, and what it gets from them.
 #[derive(Debug, Clone, Copy)]
@@ -41,11 +45,32 @@ pub(super) fn command(work: Work, target: Target<'_>) -> String {
                  http://{host}:{HTTP_PORT}/{name}"
             )
         }
+        Work::Ssh => ssh_command(target),
     }
 }
 
-/// The goodput in 10⁶ bits per second from what the command has printed; `None` if the command has
-/// failed. iperf3 stops when all bytes are sent, and counts those that have arrived.
+/// ssh with a file of the host as its output. What the command prints is like what curl prints: the
+/// size, and the time in seconds of the first byte and of the last. The kernel's clock of
+/// `/proc/uptime` counts hundredths of a second.
+fn ssh_command(target: Target<'_>) -> String {
+    let Target {
+        launcher,
+        host,
+        file,
+        size,
+    } = target;
+    // Without `-n`, ssh would wait for the standard input of the guest's shell.
+    format!(
+        "set -o pipefail; {launcher}ssh -n -F /dev/null -i {SSH_KEY} -p {SSH_PORT} -o BatchMode=yes \
+         -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR {host} \
+         cat {file} | {{ dd of=/dev/null bs=1 count=1 2>/dev/null; read first _ </proc/uptime; \
+         cat >/dev/null; read last _ </proc/uptime; echo {size} $first $last; }}"
+    )
+}
+
+/// The goodput in 10⁶ bits per second from what a command that has succeeded printed; `None` if
+/// that is not what its program prints. iperf3 stops when all bytes are sent, and counts those that
+/// have arrived.
 pub(super) fn goodput_mbps(work: Work, printed: &str) -> Option<f64> {
     let (bytes, seconds) = match work {
         Work::Send | Work::Receive => {
@@ -53,7 +78,7 @@ pub(super) fn goodput_mbps(work: Work, printed: &str) -> Option<f64> {
             let sum = &printed["end"]["sum_received"];
             (sum["bytes"].as_f64()?, sum["seconds"].as_f64()?)
         }
-        Work::Http => {
+        Work::Http | Work::Ssh => {
             let values: Vec<f64> = printed.split_whitespace().flat_map(str::parse).collect();
             let [bytes, first, last] = values[..] else {
                 return None;
@@ -76,5 +101,6 @@ mod tests {
         assert_eq!(goodput_mbps(Work::Send, refused), None);
         let curl = "1000000 0.500000 2.500000";
         assert_eq!(goodput_mbps(Work::Http, curl), Some(4.0));
+        assert_eq!(goodput_mbps(Work::Ssh, "1000000 30.50 32.50"), Some(4.0));
     }
 }

@@ -12,9 +12,9 @@ use carina_namespaces::ChildProcess;
 use carina_vm::{Backend, GuestImage, Image, Model};
 use carina_wrap::library::{LIBRARY, library_of};
 
-use super::client::{self, HTTP_PORT, IPERF3_PORT, Target};
+use super::client::{self, HTTP_PORT, IPERF3_PORT, SSH_PORT, Target};
 use super::process::{self, START};
-use super::{Case, PASST, USER, Work, passt};
+use super::{Case, PASST, USER, Work, passt, ssh_server};
 use crate::cards::{Addresses, Card};
 use crate::error::{Attempt, Error, Result};
 use crate::installed::path_of;
@@ -42,13 +42,16 @@ impl Site {
     pub(super) fn start(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Site> {
         let progress = options.progress;
         let (works, mut notes) = possible(options);
-        progress.step("building the guest's image (kernel, busybox, carina, clients)");
-        let image = image(&works, guest_program)?;
         let cpu = GuestCpu::reserve();
         progress.step("starting the host's node");
         let node = TestNode::start(NAME, Network::Shared, None)?;
         passt::set_up_network(&node)?;
         make_files(&node, &options.sizes)?;
+        if works.contains(&Work::Ssh) {
+            ssh_server::make_files(&node)?;
+        }
+        progress.step("building the guest's image (kernel, busybox, carina, clients)");
+        let image = image(&works, guest_program, &node)?;
         let passt = match passt::start(&node, [GUEST, HOST_NUMBER].map(address)) {
             Ok(passt) => Some(passt),
             Err(error) => {
@@ -96,7 +99,7 @@ impl Site {
             passt::set_mtu(&self.guest, ADDRESSES.mac_of(&CARDS[1], GUEST))?;
         }
         let mut ports = Vec::new();
-        for work in [Work::Send, Work::Http] {
+        for work in [Work::Send, Work::Http, Work::Ssh] {
             if self
                 .works
                 .iter()
@@ -160,6 +163,7 @@ impl Site {
                 ];
                 (HTTP_PORT, words(&server))
             }
+            Work::Ssh => (SSH_PORT, ssh_server::command(path)),
         }
     }
 
@@ -200,7 +204,9 @@ impl Site {
         let limit = LIMIT + Duration::from_secs(size / BYTES_PER_S_MIN);
         let output = self.guest.run_within(&command, limit)?;
         let printed = output.text();
-        client::goodput_mbps(work, &printed).ok_or_else(|| {
+        let is_done = output.status == 0;
+        let goodput = is_done.then(|| client::goodput_mbps(work, &printed));
+        goodput.flatten().ok_or_else(|| {
             let start = printed.chars().count().saturating_sub(PRINTED_MAX);
             let end: String = printed.chars().skip(start).collect();
             Error::NoAnswer(format!("{command}: {end} {}", output.error_text()))
@@ -243,6 +249,7 @@ fn needed(work: Work) -> &'static [&'static str] {
     match work {
         Work::Send | Work::Receive => &["iperf3"],
         Work::Http => &["curl", "python3"],
+        Work::Ssh => &["ssh", "sshd", "ssh-keygen"],
     }
 }
 
@@ -252,13 +259,17 @@ fn server_of(work: Work) -> &'static str {
 }
 
 /// The guest's image: the node, the clients, and the library by which `carina wrap` runs them.
-fn image(works: &[Work], guest_program: Option<&Path>) -> Result<GuestImage> {
+fn image(works: &[Work], guest_program: Option<&Path>, host: &TestNode) -> Result<GuestImage> {
     let own = std::env::current_exe().attempt("finding this program")?;
     let missing = || Error::NoAnswer(format!("{LIBRARY} is not beside {}", own.display()));
     let library = library_of(&own).ok_or_else(missing)?;
     let node = guest_program.map_or_else(|| carina_vm::guest_program(&own), Path::to_owned);
+    let mut base = Image::new();
+    if works.contains(&Work::Ssh) {
+        base = ssh_server::add_key(base, host)?;
+    }
     let pack = || {
-        let mut image = Image::new()
+        let mut image = base
             .program("/bin/carina", &node)?
             .library(&format!("/lib/carina/{LIBRARY}"), &library)?;
         for work in works {
@@ -369,10 +380,12 @@ const BYTES_PER_S_MIN: u64 = 1 << 20;
 /// Number of last characters of a client's output in an error.
 const PRINTED_MAX: usize = 1000;
 
-const NOTES: [&str; 3] = [
+const NOTES: [&str; 4] = [
     "carina: client and server run under carina wrap, over shared memory; user: QEMU's -netdev \
      user, MTU 1500; passt: -netdev stream, MTU 65520; both cards are virtio-net cards of the same \
      VM",
     "http: python3 -m http.server and curl, without the time until the first byte",
+    "ssh: ssh in the guest prints a file by cat on the host, without the time until the first byte; \
+     its processor encrypts, which limits all systems",
     "under TCG the guest's processor is emulated and limits all systems",
 ];
