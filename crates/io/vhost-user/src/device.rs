@@ -284,13 +284,37 @@ impl Device {
     pub(crate) fn set_memory(&mut self, memory: GuestMemory) -> Result<(), SetupError> {
         self.memory = memory;
         for index in 0..self.rings.len() {
-            let ring = &mut self.rings[index];
-            if let Some(mut half) = ring.half.take() {
-                ring.base = half.any().position();
+            if self.halt(index) {
                 self.start(index)?;
+                self.signal_once(index);
             }
         }
         Ok(())
+    }
+
+    /// Stops a running ring for a restart at its position. Returns whether the ring was running.
+    /// The data path may have completed chains that it has not published yet: the restarted ring
+    /// would take them a second time.
+    fn halt(&mut self, index: usize) -> bool {
+        let ring = &mut self.rings[index];
+        let Some(mut half) = ring.half.take() else {
+            return false;
+        };
+        let half = half.any();
+        half.put_back();
+        half.publish();
+        ring.base = half.position();
+        true
+    }
+
+    /// Signals the driver of a running ring once: signals for what the ring published before its
+    /// restart, or on an earlier eventfd, may be lost.
+    fn signal_once(&mut self, index: usize) {
+        if let Some(ring) = self.ring(index)
+            && let Some(call) = ring.call
+        {
+            call.signal();
+        }
     }
 
     pub(crate) fn set_size(&mut self, index: usize, size: u16) {
@@ -317,10 +341,11 @@ impl Device {
             } != addresses
         });
         ring.addresses = Some(addresses);
-        if moved && let Some(mut half) = ring.half.take() {
-            ring.base = half.any().position();
-        }
+        let restarts = moved && self.halt(index);
         self.start(index)?;
+        if restarts {
+            self.signal_once(index);
+        }
         self.set_logs();
         Ok(())
     }
@@ -366,12 +391,7 @@ impl Device {
     pub(crate) fn set_call(&mut self, index: usize, call: Option<EventFd>) {
         let Some(call) = call else { return };
         self.rings[index].call = Some(call);
-        // Signals on the previous eventfd may be lost, so the driver is signalled once.
-        if let Some(ring) = self.ring(index)
-            && let Some(call) = ring.call
-        {
-            call.signal();
-        }
+        self.signal_once(index);
     }
 
     pub(crate) fn enable(&mut self, index: usize, is_enabled: bool) {
@@ -389,13 +409,8 @@ impl Device {
 
     /// Stops a ring. Returns the position at which it is to continue.
     pub(crate) fn stop(&mut self, index: usize) -> u32 {
+        self.halt(index);
         let ring = &mut self.rings[index];
-        if let Some(mut half) = ring.half.take() {
-            let half = half.any();
-            half.put_back();
-            half.publish();
-            ring.base = half.position();
-        }
         ring.call = None;
         ring.addresses = None;
         self.progress.forget(index);

@@ -14,6 +14,7 @@ use carina_vhost_user::{Offer, Port, PortConfig, Role};
 
 use self::server::{CONNECTIONS, DROPPED, LISTENER, PORT, STOP, Server, VIOLATIONS};
 
+mod held;
 mod server;
 
 /// Configuration of a device.

@@ -25,39 +25,48 @@ pub(crate) struct Stream {
     is_hung_up: bool,
 }
 
-/// Bytes in the order in which they arrived.
+/// Bytes in the order in which they arrived. The memory is not cleared when it is used again.
 #[derive(Debug, Default)]
 struct Queue {
     bytes: Vec<u8>,
     start: usize,
+    end: usize,
 }
 
 impl Queue {
     fn waiting(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        &self.bytes[self.start..self.end]
     }
 
     fn take(&mut self, bytes: usize) {
         self.start += bytes;
-        if self.start == self.bytes.len() {
-            self.bytes.clear();
-            self.start = 0;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
         }
     }
 
-    /// Makes room for `bytes` bytes at the end, and returns it.
+    /// Makes room for `bytes` bytes at the end, and returns it. [`Queue::put`] adds what the caller
+    /// has written there.
     fn room(&mut self, bytes: usize) -> &mut [u8] {
-        if self.start > 0 && self.start >= self.bytes.len() / 2 {
-            self.bytes.drain(..self.start);
-            self.start = 0;
+        if self.start > 0 && self.start >= self.end / 2 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
         }
-        let end = self.bytes.len();
-        self.bytes.resize(end + bytes, 0);
-        &mut self.bytes[end..]
+        let to = self.end + bytes;
+        if self.bytes.len() < to {
+            self.bytes.resize(to, 0);
+        }
+        &mut self.bytes[self.end..to]
     }
 
-    fn cut(&mut self, unused: usize) {
-        self.bytes.truncate(self.bytes.len() - unused);
+    /// Adds the first `bytes` bytes of the room.
+    fn put(&mut self, bytes: usize) {
+        self.end += bytes;
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        self.room(bytes.len()).copy_from_slice(bytes);
+        self.put(bytes.len());
     }
 }
 
@@ -115,18 +124,18 @@ impl Stream {
         debug_assert!(bytes <= BUFFER_BYTES as usize);
         let room = self.to_socket.room(bytes);
         let read = taken.read(chain, skip, room);
-        self.to_socket.cut(bytes - read);
+        self.to_socket.put(read);
     }
 
     /// Puts bytes in front of what the guest is sent, such as the answer of the handshake in front
     /// of the stream.
     pub(crate) fn put_back(&mut self, bytes: &[u8]) {
-        self.to_guest.room(bytes.len()).copy_from_slice(bytes);
+        self.to_guest.extend(bytes);
     }
 
     /// Puts bytes of the device itself in front of what the socket is sent.
     pub(crate) fn answer(&mut self, bytes: &[u8]) {
-        self.to_socket.room(bytes.len()).copy_from_slice(bytes);
+        self.to_socket.extend(bytes);
     }
 
     /// Notes that the guest sends nothing more.
@@ -186,7 +195,7 @@ impl Stream {
             }
         };
         let bytes = *read.as_ref().unwrap_or(&0);
-        self.to_guest.cut(READ_BYTES - bytes);
+        self.to_guest.put(bytes);
         match read {
             Ok(0) => self.has_ended = true,
             Ok(bytes) => self.is_readable = bytes == READ_BYTES || self.is_readable,

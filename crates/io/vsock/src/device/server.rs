@@ -13,6 +13,7 @@ use carina_sys::{Epoll, Interest, Ready, ask_for_short_slices};
 use carina_vhost_user::{Port, RunningRing};
 
 use super::DeviceConfig;
+use super::held::Held;
 use crate::header::{HEADER_BYTES, Header};
 use crate::hybrid::{LINE_BYTES_MAX, ok_line, parse_connect, port_path};
 use crate::machine::{Key, Machine, Outcome};
@@ -41,6 +42,7 @@ pub(super) struct Server {
     /// Index of the connection that the next round serves first. Each round begins one connection
     /// further, so that no connection is always the first.
     turn: usize,
+    held: Held,
     counts: Arc<[AtomicU64; 3]>,
     malformed: u64,
     was_attached: u64,
@@ -68,6 +70,7 @@ impl Server {
             dialogs: HashMap::new(),
             closing: Vec::new(),
             turn: 0,
+            held: Held::default(),
             counts,
             malformed: 0,
             was_attached: 0,
@@ -83,14 +86,12 @@ impl Server {
         loop {
             let more = self.visit();
             self.count();
-            let timeout = if more || !self.arm() {
-                Some(0)
-            } else if self.closing.is_empty() && self.dialogs.is_empty() {
-                Some(LOOK_NS)
+            let timeout_ns = if more || !self.arm() {
+                0
             } else {
-                Some(SHORT_LOOK_NS)
+                self.timeout_ns()
             };
-            if self.epoll.wait(&mut ready, timeout).is_err() {
+            if self.epoll.wait(&mut ready, Some(timeout_ns)).is_err() {
                 return;
             }
             for event in std::mem::take(&mut ready) {
@@ -103,6 +104,16 @@ impl Server {
             }
             self.expire();
         }
+    }
+
+    /// How long an idle device may sleep, in nanoseconds.
+    fn timeout_ns(&self) -> u64 {
+        let look_ns = if self.closing.is_empty() && self.dialogs.is_empty() {
+            LOOK_NS
+        } else {
+            SHORT_LOOK_NS
+        };
+        self.held.left_ns(Instant::now()).min(look_ns)
     }
 
     /// Moves bytes in both directions. Returns whether more could be moved at once.
@@ -118,6 +129,7 @@ impl Server {
             if self.machine.connections() > 0 {
                 self.end_all();
             }
+            self.held = Held::default();
             self.was_attached = attached.connections;
         }
         let mut more = false;
@@ -167,8 +179,10 @@ impl Server {
             ring.complete(0);
         }
         ring.put_back();
-        ring.publish();
-        running.signal();
+        if self.held.is_due(count, Instant::now()) {
+            ring.publish();
+            running.signal();
+        }
         Ok(count == BURST)
     }
 

@@ -26,7 +26,9 @@ pub(super) struct Connection {
     pub(super) silent_ns: u64,
     pub(super) out: Buffer,
     pub(super) flight: Flight,
-    pub(super) input: Buffer,
+    pub(super) input: Input,
+    /// Whether the last read has emptied the socket.
+    pub(super) is_drained: bool,
     /// Bytes of record frames that arrived, that were read, and that the peer knows of.
     pub(super) arrived: u64,
     pub(super) taken: u64,
@@ -36,7 +38,7 @@ pub(super) struct Connection {
     pub(super) waits_to_write: bool,
 }
 
-/// Bytes in the order in which they arrived.
+/// Bytes of frames that wait for the socket.
 #[derive(Default)]
 pub(super) struct Buffer {
     pub(super) bytes: Vec<u8>,
@@ -64,6 +66,45 @@ impl Buffer {
     }
 }
 
+/// Bytes that arrived and are not sorted yet. The memory is written only by the kernel, and never
+/// cleared: clearing room for a read costs more than a short read.
+pub(super) struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    fn new() -> Input {
+        Input {
+            bytes: vec![0; INPUT_BYTES + READ_BYTES],
+            start: 0,
+            end: 0,
+        }
+    }
+
+    pub(super) fn waiting(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    fn step(&mut self, bytes: usize) {
+        self.start += bytes;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// The room for the next read. This side reads only while fewer than [`INPUT_BYTES`] wait.
+    fn room(&mut self) -> &mut [u8] {
+        if self.bytes.len() - self.end < READ_BYTES {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let to = self.bytes.len().min(self.end + READ_BYTES);
+        &mut self.bytes[self.end..to]
+    }
+}
+
 impl Connection {
     /// Takes over a connected socket that does not block, and begins with this side's preface.
     pub(super) fn new(socket: OwnedFd, now_ns: u64) -> Connection {
@@ -76,7 +117,8 @@ impl Connection {
             silent_ns: 0,
             out: Buffer::default(),
             flight: Flight::new(),
-            input: Buffer::default(),
+            input: Input::new(),
+            is_drained: false,
             arrived: 0,
             taken: 0,
             shown: 0,
@@ -89,15 +131,10 @@ impl Connection {
 
     /// Reads once. Returns the number of bytes, 0 at the end of the stream; `None` if none wait.
     pub(super) fn read(&mut self) -> rustix::io::Result<Option<usize>> {
-        self.input.compact();
-        let end = self.input.bytes.len();
-        self.input.bytes.resize(end + READ_BYTES, 0);
+        let room = self.input.room();
+        let room_bytes = room.len();
         let read = loop {
-            match recv(
-                &self.socket,
-                &mut self.input.bytes[end..],
-                RecvFlags::empty(),
-            ) {
+            match recv(&self.socket, &mut *room, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
                 Ok((bytes, _)) => break Ok(Some(bytes)),
                 Err(Errno::AGAIN) => break Ok(None),
@@ -105,7 +142,8 @@ impl Connection {
             }
         };
         let bytes = read.ok().flatten().unwrap_or(0);
-        self.input.bytes.truncate(end + bytes);
+        self.input.end += bytes;
+        self.is_drained = bytes < room_bytes;
         read
     }
 

@@ -29,6 +29,9 @@ pub(super) struct StreamDevice {
     /// Why the connection is to be given up at the next look.
     ended: Option<DownReason>,
     is_armed: bool,
+    /// Whether the last look has emptied the socket, so that the next record need not be searched
+    /// there once.
+    is_emptied: bool,
     stats: Stats,
 }
 
@@ -52,6 +55,7 @@ impl StreamDevice {
             now_ns: 0,
             ended: None,
             is_armed: false,
+            is_emptied: false,
             stats: Stats::default(),
         })
     }
@@ -99,8 +103,9 @@ impl StreamDevice {
         self.hold_ns = (self.hold_ns * 2).min(HOLD_NS_MAX);
     }
 
-    /// Reads what has arrived: frames into this side's counts, records into the pipe.
-    fn receive(&mut self) {
+    /// Moves what has arrived: frames into this side's counts, records into the pipe. If `reads` is
+    /// true, reads the socket first.
+    fn receive(&mut self, reads: bool) {
         let Some(connection) = &mut self.connection else {
             return;
         };
@@ -108,7 +113,7 @@ impl StreamDevice {
             return;
         }
         let mut is_end = false;
-        if connection.input.waiting().len() < INPUT_BYTES {
+        if reads && connection.input.waiting().len() < INPUT_BYTES {
             match connection.read() {
                 Ok(read) => is_end = read == Some(0),
                 Err(_) => is_end = true,
@@ -225,7 +230,9 @@ impl VmpiImpl for StreamDevice {
             self.connect(now_ns);
         }
         let was_up = self.is_up();
-        self.receive();
+        self.receive(true);
+        let connection = self.connection.as_ref();
+        self.is_emptied = connection.is_some_and(|connection| connection.is_drained);
         self.look(now_ns);
         self.send();
         if let Some(reason) = self.ended.take() {
@@ -296,7 +303,8 @@ impl VmpiImpl for StreamDevice {
         }
         let mut lease = self.rx.next()?;
         if lease.is_none() {
-            self.receive();
+            let reads = !std::mem::take(&mut self.is_emptied);
+            self.receive(reads);
             lease = self.rx.next()?;
         }
         if let (Some(lease), Some(connection)) = (&lease, &mut self.connection) {
@@ -321,7 +329,7 @@ impl VmpiImpl for StreamDevice {
         if self.connection.is_none() {
             return true;
         }
-        self.receive();
+        self.receive(true);
         self.send();
         self.ended.is_none() && !self.rx.has_record()
     }

@@ -3,7 +3,8 @@
 //! A record waits behind everything that was sent before, in sockets and queues that the sender
 //! does not see. The sender therefore measures the time from sending a record to learning that the
 //! peer has read the record. The shortest such time is that of an empty path. The sender lets the
-//! time grow to 1.5 times the shortest by having more bytes on the way, and no further. The bound
+//! time grow to 1.5 times the shortest by having more bytes on the way, and no further. One long
+//! time changes nothing, because threads on the path may have waited for a processor. The bound
 //! follows the rate of the link: a faster peer or a slower one changes the time, and the time
 //! changes the bound. Now and then the sender lets the path drain, and measures the shortest time
 //! again.
@@ -20,6 +21,8 @@ pub(super) struct Flight {
     shortest_ns: u64,
     /// Number of changes of the bound since then.
     changes: u32,
+    /// Number of measurements in succession that were longer than the target.
+    late: u32,
     probe: Option<Probe>,
 }
 
@@ -44,6 +47,7 @@ impl Flight {
             bound: BOUND_MIN,
             shortest_ns: u64::MAX,
             changes: 0,
+            late: 0,
             probe: None,
         }
     }
@@ -108,14 +112,23 @@ impl Flight {
         }
         let target_ns = self.shortest_ns.saturating_add(self.shortest_ns / 2);
         let target_ns = target_ns.clamp(TARGET_NS_MIN, TARGET_NS_MAX);
-        let bound = if time_ns <= target_ns {
-            self.bound + self.bound / 8
-        } else if time_ns > 2 * target_ns {
+        if time_ns <= target_ns {
+            self.late = 0;
+            self.bound = (self.bound + self.bound / 8).min(BOUND_MAX);
+            return Ok(());
+        }
+        // Bytes on the way delay every round trip, a thread that waits for a processor only one.
+        self.late += 1;
+        if self.late < LATE_MAX {
+            return Ok(());
+        }
+        self.late = 0;
+        let bound = if time_ns > 2 * target_ns {
             self.bound / 2
         } else {
             self.bound - self.bound / 8
         };
-        self.bound = bound.clamp(BOUND_MIN, BOUND_MAX);
+        self.bound = bound.max(BOUND_MIN);
         Ok(())
     }
 }
@@ -123,7 +136,10 @@ impl Flight {
 /// Range of the time that the last byte on the way may need to be read, in nanoseconds. A scheduler
 /// alone delays a thread by as much as the lower end.
 const TARGET_NS_MIN: u64 = 100_000;
-const TARGET_NS_MAX: u64 = 1_000_000;
+const TARGET_NS_MAX: u64 = 20_000_000;
+
+/// Number of measurements in succession above the target after which the bound shrinks.
+const LATE_MAX: u32 = 3;
 
 /// Number of changes of the bound after which the path is drained. The bound then needs some 20 to
 /// grow again.
@@ -140,6 +156,10 @@ mod tests {
     /// Sends as much as the bound allows to a peer that reads at a rate, over a path of 100 µs.
     /// Returns the bound after `rounds` round trips.
     fn saturate(flight: &mut Flight, bytes_per_us: u64, rounds: u32) -> u64 {
+        saturate_path(flight, 100_000, bytes_per_us, rounds)
+    }
+
+    fn saturate_path(flight: &mut Flight, path_ns: u64, bytes_per_us: u64, rounds: u32) -> u64 {
         let mut now_ns = 0;
         for _ in 0..rounds {
             loop {
@@ -150,7 +170,7 @@ mod tests {
                 flight.send(4096, now_ns);
             }
             let on_the_way = flight.on_the_way();
-            now_ns += 100_000 + on_the_way * 1000 / bytes_per_us;
+            now_ns += path_ns + on_the_way * 1000 / bytes_per_us;
             flight.peer_has_taken(flight.sent, now_ns).unwrap();
         }
         flight.bound
@@ -165,9 +185,34 @@ mod tests {
         // The peer becomes slow, then fast.
         assert_eq!(saturate(&mut flight, 1, 200), BOUND_MIN);
         assert_eq!(saturate(&mut flight, 100_000, 200), BOUND_MAX);
-        // It becomes slow for so long that the path is measured again.
-        assert_eq!(saturate(&mut flight, 1, 3000), BOUND_MIN);
+        // It becomes slow for so long that the path is measured again, with the smallest bound.
+        let bound = saturate(&mut flight, 1, 3000);
+        assert!((BOUND_MIN..=BOUND_MIN * 3 / 2).contains(&bound), "{bound}");
         assert_eq!(saturate(&mut flight, 100_000, 200), BOUND_MAX);
+    }
+
+    #[test]
+    fn long_path_holds_as_many_bytes_as_fit_half_its_time() {
+        let mut flight = Flight::new();
+        // 1.5 ms or somewhat more, at 50 bytes each µs.
+        let bound = saturate_path(&mut flight, 3_000_000, 50, 300);
+        assert!((60_000..BOUND_MAX).contains(&bound), "{bound}");
+    }
+
+    #[test]
+    fn one_late_round_trip_does_not_change_the_bound() {
+        let mut flight = Flight::new();
+        let bound = saturate(&mut flight, 100_000, 200);
+        for round in 0..10 {
+            let now_ns = round * 1_000_000_000;
+            while flight.room(0, 4096) >= 4096 {
+                flight.send(4096, now_ns);
+            }
+            let delay_ns = if round % 2 == 0 { 50_000_000 } else { 100_000 };
+            let taken = flight.sent;
+            flight.peer_has_taken(taken, now_ns + delay_ns).unwrap();
+        }
+        assert_eq!(flight.bound, bound);
     }
 
     #[test]

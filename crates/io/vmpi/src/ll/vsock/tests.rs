@@ -88,6 +88,7 @@ fn reader_that_stops_holds_the_sender_at_the_window() {
     assert_eq!(host.arm_space(1 << 14), Ok(true));
     assert_eq!(guest.link(20), LinkState::Up);
     while receive(&mut guest).is_some() {}
+    assert_eq!(host.link(21), LinkState::Up);
     assert_eq!(receive(&mut host), None);
     host.publish();
     assert!(host.free_bytes().unwrap() > 9000);
