@@ -120,9 +120,11 @@ fn turn(
     let alone = idle(setup, system, options, ALONE, samples)?;
     let crowd = Crowd::start(target, flows, CROWD_SDU)?;
     let before = crowd.sent();
-    let beside = idle(setup, system, options, BESIDE, samples)?;
+    let beside = idle(setup, system, options, BESIDE, samples);
     let sent = crowd.sent() - before;
-    drop(crowd);
+    // The next run, and its echo without other flows, must not meet SDUs of this crowd.
+    crowd.finish()?;
+    let beside = beside?;
     let seconds = options.time_ns as f64 / 1e9;
     let mbps = sent as f64 * CROWD_SDU as f64 * 8e-6 / seconds;
     let bytes = CROWD_SDU as u64;

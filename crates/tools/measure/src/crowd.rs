@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carina_client::{Error, Flow, FlowReceiver, FlowSender, Registration, SduBatch};
 
@@ -19,7 +19,7 @@ use crate::trial::target::Target;
 pub struct Crowd {
     ends: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Vec<Flow>>>,
 }
 
 impl Crowd {
@@ -47,19 +47,52 @@ impl Crowd {
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
+
+    /// Stops sending, and waits until the server has received everything that was sent. Without
+    /// this wait, the SDUs in the rings load the link for many seconds more, and the flows of
+    /// the next crowd are added to these flows.
+    ///
+    /// # Errors
+    /// The server has not received everything within [`FINISH`].
+    pub fn finish(mut self) -> Result<(), TransportError> {
+        let deadline = Instant::now() + FINISH;
+        let flows = self.stop();
+        // Dropping the sending half closes it. The server closes its end after the last SDU.
+        let receivers: Vec<FlowReceiver> = flows.into_iter().map(|flow| flow.split().1).collect();
+        let mut flows = 0;
+        for mut receiver in receivers {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if let Ok(None) = receiver.recv_timeout(&mut [0; 1], left) {
+                flows += 1;
+            }
+        }
+        if flows == 0 {
+            return Ok(());
+        }
+        Err(TransportError::Unfinished {
+            flows,
+            limit: FINISH,
+        })
+    }
+
+    fn stop(&mut self) -> Vec<Flow> {
+        self.ends.store(true, Ordering::Relaxed);
+        // A thread that panicked has been reported already.
+        let thread = self.thread.take();
+        thread
+            .and_then(|thread| thread.join().ok())
+            .unwrap_or_default()
+    }
 }
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has been reported already.
-            let _ = thread.join();
-        }
+        drop(self.stop());
     }
 }
 
-fn send_all(mut flows: Vec<Flow>, sdu: usize, ends: &AtomicBool, sent: &AtomicU64) {
+/// Sends until `ends` is set. Returns the flows that have not failed.
+fn send_all(mut flows: Vec<Flow>, sdu: usize, ends: &AtomicBool, sent: &AtomicU64) -> Vec<Flow> {
     let bytes = vec![0x5a; sdu];
     while !ends.load(Ordering::Relaxed) && !flows.is_empty() {
         let mut count = 0;
@@ -79,6 +112,7 @@ fn send_all(mut flows: Vec<Flow>, sdu: usize, ends: &AtomicBool, sent: &AtomicU6
             sleep(PAUSE);
         }
     }
+    flows
 }
 
 /// Accepts all flows and discards what they carry, until the node ends.
@@ -125,6 +159,10 @@ const BATCH_BYTES: usize = 1 << 20;
 
 /// Time between two rounds without an SDU. It is far shorter than a full ring lasts.
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// How long a server may receive what a crowd has sent before its end. The rings of 63 flows hold
+/// 63 MiB.
+const FINISH: Duration = Duration::from_secs(120);
 
 /// Time between two looks for flows without any.
 const IDLE: Duration = Duration::from_millis(100);

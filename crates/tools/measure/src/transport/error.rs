@@ -46,6 +46,23 @@ pub enum TransportError {
         /// How long the rest waited for room.
         limit: Duration,
     },
+    /// The server of a crowd of flows has not received everything that was sent.
+    #[error(
+        "{flows} flows of the crowd still carry SDUs {} s after the last SDU was sent",
+        limit.as_secs()
+    )]
+    Unfinished {
+        /// Number of flows that the server has not closed.
+        flows: usize,
+        /// How long the client waited.
+        limit: Duration,
+    },
+    /// The vsock device of a guest refused a connection.
+    #[error("the vsock device refused a connection to port {port} of the guest")]
+    NoVsock {
+        /// The port of the guest.
+        port: u32,
+    },
     /// First datagrams were sent many times, and none was answered.
     #[error("the other side does not answer the first datagrams over UDP")]
     NoAnswer,
