@@ -361,7 +361,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-measure",
         "carina-text carina-random carina-api carina-sys carina-ring carina-client rustix serde \
-         serde_json thiserror \
+         serde_json socket2 thiserror \
          plotters",
     ),
     (

@@ -1,6 +1,7 @@
 //! The client of a benchmark's measurements. Each measurement has a deadline, and a failed one does
 //! not affect the others.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use crate::error::{Error, Result};
 pub struct Client {
     target: Target,
     open: Option<TrialClient>,
+    /// Clients of the systems whose server is elsewhere.
+    elsewhere: BTreeMap<&'static str, Client>,
 }
 
 impl Client {
@@ -26,9 +29,27 @@ impl Client {
     /// # Errors
     /// The node refuses the flow.
     pub fn open(target: Target) -> Result<Self> {
-        let mut client = Self { target, open: None };
+        let mut client = Self {
+            target,
+            open: None,
+            elsewhere: BTreeMap::new(),
+        };
         client.ready()?;
         Ok(client)
+    }
+
+    /// Has `client` run the measurements of `system`, whose server is in another guest.
+    pub(crate) fn add(&mut self, system: &'static str, client: Client) {
+        self.elsewhere.insert(system, client);
+    }
+
+    /// The client of a system's measurements.
+    pub(crate) fn of(&mut self, system: &str) -> &mut Client {
+        if self.elsewhere.contains_key(system) {
+            let client = self.elsewhere.get_mut(system);
+            return client.expect("the map has this key");
+        }
+        self
     }
 
     /// Returns a number that no other job of this client has, by which the server recognizes the

@@ -43,6 +43,13 @@ pub enum TransportSpec {
     Tcp(IpAddr),
     /// A Unix socket with this path.
     Unix(PathBuf),
+    /// A stream of AF_VSOCK to a port of the server's system, which is a guest.
+    Vsock {
+        /// Path of the Unix socket of the guest's vsock device.
+        device: PathBuf,
+        /// Port of the guest.
+        port: u32,
+    },
     /// Two bare rings in shared memory.
     Bare {
         /// Place of the rings in the client's system.
@@ -193,6 +200,7 @@ impl System {
         (rate, pin): (Option<Rate>, Option<[usize; 2]>),
     ) -> Result<Trial> {
         let case = format!("{} with SDUs of {sdu} bytes", self.name);
+        let client = client.of(self.name);
         let via = self
             .via(client)
             .map_err(|error| error.in_case(case.clone()))?;
@@ -231,6 +239,10 @@ impl System {
             },
             TransportSpec::Tcp(server) => Via::Tcp { server: *server },
             TransportSpec::Unix(path) => Via::Unix { path: path.clone() },
+            TransportSpec::Vsock { device, port } => Via::Vsock {
+                device: device.clone(),
+                port: *port,
+            },
             TransportSpec::Bare { client, server } => {
                 BareTransport::prepare(client)?;
                 Via::Bare {

@@ -10,7 +10,7 @@ use crate::Progress;
 use crate::comparison::{Case, Comparison, Pin};
 use crate::error::Result;
 use crate::rate::compare_with_bars;
-use crate::vm_and_host::{CardNetwork, LIMIT, PLAIN, QUEUES, VmAndHost};
+use crate::vm_and_host::{CardNetwork, LIMIT, OTHER_VSOCK, PLAIN, QUEUES, VSOCK, VmAndHost};
 
 /// The cases: name, and the side that sends.
 pub const CASES: [Case; 3] = [
@@ -118,7 +118,8 @@ pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
     })
 }
 
-/// Judges whether Carina reaches the required ratio to bare rings, over either device.
+/// Judges whether Carina reaches the required ratio to bare rings, over either device, and to the
+/// vsock device of another project.
 fn bar_notes(samples: &Samples) -> Vec<String> {
     let of_system = |system: &'static str| {
         let mut factors = samples.factors_of(system);
@@ -127,10 +128,23 @@ fn bar_notes(samples: &Samples) -> Vec<String> {
         let labelled = move |line| format!("{system}, {line}");
         lines.into_iter().map(labelled)
     };
-    [OURS, PLAIN, QUEUES]
+    let rings = [OURS, PLAIN, QUEUES].into_iter().flat_map(of_system);
+    let goodput = samples.factors_of(VSOCK);
+    let goodput = compare_with_bars(&goodput, OTHER_VSOCK, Metric::GoodputMbps, vsock_bar);
+    let goodput = goodput.into_iter().map(|line| format!("{VSOCK}, {line}"));
+    // A longer round trip of the other device is a better result of Carina.
+    let echo = samples.factors_of(OTHER_VSOCK);
+    let echo = compare_with_bars(&echo, VSOCK, Metric::RttP50Us, vsock_bar);
+    let echo = echo
         .into_iter()
-        .flat_map(of_system)
-        .collect()
+        .map(|line| format!("round-trip time of {OTHER_VSOCK}, {line}"));
+    rings.chain(goodput).chain(echo).collect()
+}
+
+/// Minimum for the goodput of flows over vsock divided by that of a stream over the vsock device of
+/// another project, and for the inverse ratio of the round-trip times.
+fn vsock_bar(_case: &str) -> Option<f64> {
+    Some(1.0)
 }
 
 /// Minimum for the goodput of flows divided by the goodput of bare rings, in both directions.

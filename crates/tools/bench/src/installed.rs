@@ -5,8 +5,14 @@ use std::path::{Path, PathBuf};
 
 /// Whether a program of this name is in a directory of `PATH`.
 pub(crate) fn is_installed(program: &str) -> bool {
+    found(program).is_some()
+}
+
+/// The path of a program in a directory of `PATH`.
+pub(crate) fn found(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    let mut paths = env::split_paths(&path).map(|directory| directory.join(program));
+    paths.find(|path| path.is_file())
 }
 
 /// The path of a program in a directory of the system, also where `PATH` lacks the directories of

@@ -34,6 +34,7 @@
 
 #[cfg(feature = "all")]
 pub mod bindings;
+mod booted;
 mod cards;
 pub mod client;
 pub mod comparison;
@@ -96,6 +97,7 @@ mod two_nodes;
 #[cfg(feature = "all")]
 pub mod vhost;
 pub mod vm_and_host;
+mod vsock_peer;
 #[cfg(feature = "all")]
 pub mod wrap;
 

@@ -2,27 +2,34 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use carina_api::AppName;
 use carina_api::control::VmpiKind;
 use carina_api::paths::RunDir;
-use carina_client::FlowSpec;
 use carina_lab::{GuestCpu, GuestSpec, Network, TestGuest, TestNode};
 use carina_measure::results::OURS;
 use carina_measure::transport::bare::BarePlace;
-use carina_measure::trial::target::Target;
 use carina_vm::{Backend, Cache, GuestImage, Kernel};
 
 use crate::Progress;
+use crate::booted::{BOOT, boot, explain};
 use crate::cards::{Addresses, CARDS, Card};
 use crate::client::Client;
 use crate::comparison::{System, TransportSpec};
 use crate::error::{Attempt, Error, Result};
-use crate::peer::{app_name, client_of};
+use crate::vsock_peer::{self, VsockPeer};
 
 /// Names of all systems in the order of the tables.
-pub const SYSTEMS: [&str; 7] = [OURS, PLAIN, QUEUES, VSOCK, LIMIT, "virtio-net", "e1000"];
+pub const SYSTEMS: [&str; 8] = [
+    OURS,
+    PLAIN,
+    QUEUES,
+    VSOCK,
+    OTHER_VSOCK,
+    LIMIT,
+    "virtio-net",
+    "e1000",
+];
 
 /// Name of the system that is Carina over the queues of a virtio device; [`OURS`] is Carina over
 /// shared memory.
@@ -33,6 +40,10 @@ pub const PLAIN: &str = "ivshmem-plain";
 
 /// Name of the system that is Carina over the guest's vsock device.
 pub const VSOCK: &str = "vsock";
+
+/// Name of the system that is a stream through the vsock device of another project, in a VM of its
+/// own.
+pub const OTHER_VSOCK: &str = vsock_peer::PROGRAM;
 
 /// Name of the system that is bare rings in the same shared memory.
 pub const LIMIT: &str = "limit";
@@ -113,7 +124,8 @@ pub struct VmAndHost {
     pub systems: Vec<System>,
     /// Notes about the machine that a reader needs to judge the figures.
     pub notes: Vec<String>,
-    // The guest is dropped before its host.
+    // The guests are dropped before their host.
+    _vsock_peer: Option<VsockPeer>,
     guest: TestGuest,
     node: TestNode,
 }
@@ -137,21 +149,36 @@ impl VmAndHost {
             Ok(spec(network, vmpi))
         })?;
         let Reached {
-            client,
+            mut client,
             guest,
-            node,
+            mut node,
+            image,
             cpu,
         } = reached;
         ADDRESSES.set(&guest, GUEST)?;
-        let all = all_systems(&guest, &node, network)?.into_iter();
-        let systems = all.filter(|system| systems.contains(&system.name));
-        let systems: Vec<System> = systems.collect();
+        let mut all = all_systems(&guest, &node, network)?;
         let mut notes = notes(&guest, network);
         notes.extend(cpu.map(GuestCpu::note));
+        let mut vsock_peer = None;
+        if systems.contains(&OTHER_VSOCK) {
+            match VsockPeer::start(&image, &mut node, cpu, progress)? {
+                Some((peer, stream_client)) => {
+                    client.add(OTHER_VSOCK, stream_client);
+                    // Behind Carina over vsock, as in `SYSTEMS`.
+                    let after = all.iter().position(|system| system.name == VSOCK);
+                    all.insert(after.map_or(0, |at| at + 1), peer.system());
+                    notes.push(vsock_peer::NOTE.to_owned());
+                    vsock_peer = Some(peer);
+                }
+                None => notes.push(vsock_peer::MISSING.to_owned()),
+            }
+        }
+        all.retain(|system| systems.contains(&system.name));
         Ok(Self {
             client,
-            systems,
+            systems: all,
             notes,
+            _vsock_peer: vsock_peer,
             guest,
             node,
         })
@@ -209,6 +236,7 @@ pub(crate) struct Reached {
     pub(crate) client: Client,
     pub(crate) guest: TestGuest,
     pub(crate) node: TestNode,
+    pub(crate) image: GuestImage,
     /// The processor that is reserved for the guest's processor.
     pub(crate) cpu: Option<GuestCpu>,
 }
@@ -234,27 +262,13 @@ pub(crate) fn reach(
     let mut node = TestNode::start(name, Network::Shared, None)?;
     let spec = describe(&node)?;
     progress.step("booting a VM with the shared-memory device");
-    let guest = TestGuest::start(&image, &node, spec)?;
-    let peer = app_name("carina.bench.guest")?;
-    let ready = prepare_guest(&guest, &mut node, &peer, progress);
+    let (guest, client) = boot(&image, &mut node, spec, "carina.bench.guest", progress)?;
     let cpu = cpu.filter(|cpu| cpu.pin(&guest));
-    let target = Target {
-        node: client_of(&node)?,
-        local: app_name("carina.bench")?,
-        remote: peer.clone(),
-        dif: None,
-        spec: FlowSpec::reliable(),
-        wait: REACH,
-    };
-    let opened = ready.and_then(|()| Client::open(target));
-    let client = opened.map_err(|error| explain(error, &guest, &node))?;
-    progress.step(format!(
-        "the VM's application {peer} is registered and reached"
-    ));
     Ok(Reached {
         client,
         guest,
         node,
+        image,
         cpu,
     })
 }
@@ -289,23 +303,8 @@ fn spec(network: CardNetwork, vmpi: Vec<VmpiKind>) -> GuestSpec {
         bridge: (network == CardNetwork::Bridge).then(|| BRIDGE.to_owned()),
         node_config: String::new(),
         parameters: Vec::new(),
+        vsock_socket: None,
     }
-}
-
-fn prepare_guest(
-    guest: &TestGuest,
-    node: &mut TestNode,
-    peer: &AppName,
-    progress: Progress,
-) -> Result<()> {
-    guest.wait_ready(BOOT)?;
-    progress.step("the guest is up; starting the application in it");
-    // The node in the guest may not be ready yet, so the application is restarted until it works.
-    guest.run(&format!(
-        "(while :; do carina bench-peer {peer} --wait 20s; sleep 0.2; done) </dev/null \
-         >/tmp/peer.log 2>&1 &"
-    ))?;
-    Ok(node.wait_for_name(peer, BOOT)?)
 }
 
 /// All systems with their transports, in the order of the tables.
@@ -403,15 +402,6 @@ fn notes(guest: &TestGuest, network: CardNetwork) -> Vec<String> {
     ]
 }
 
-/// Adds the last lines of logs to an error.
-pub(crate) fn explain(error: Error, guest: &TestGuest, node: &TestNode) -> Error {
-    error.with(format!("{}\n{}", node.logs(), guest.logs()))
-}
-
-/// How long the guest may take from power on until its application is registered. TCG is slow.
-const BOOT: Duration = Duration::from_secs(180);
-/// How long the application in the guest may take to be reachable again after a failed measurement.
-const REACH: Duration = Duration::from_secs(30);
 /// Name of the VM.
 const NAME: &str = "bench";
 const BRIDGE: &str = "br-carina";

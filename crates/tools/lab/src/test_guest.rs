@@ -1,9 +1,11 @@
 //! A guest attached to a [`TestNode`]: a VM with the shared-memory device and, for comparison,
 //! emulated network cards. Dropping the value ends it.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use carina_api::control::{VmCreate, VmpiKind};
+use carina_api::qemu::escape;
 use carina_api::{DifName, LocalName};
 use carina_vm::{Backend, GuestImage, Nic, Output, Running};
 use carina_vsock::{Device as VsockDevice, DeviceConfig};
@@ -32,6 +34,9 @@ pub struct GuestSpec {
     pub node_config: String,
     /// Further words for the guest kernel's command line.
     pub parameters: Vec<String>,
+    /// The vhost-user socket at which another program serves a vsock device of the guest; `None`
+    /// for no such device. A guest can use one vsock device only.
+    pub vsock_socket: Option<PathBuf>,
 }
 
 /// A running guest, which is killed when this value is dropped.
@@ -95,6 +100,18 @@ impl TestGuest {
         }
         for word in spec.parameters {
             machine = machine.parameter(word);
+        }
+        if let Some(socket) = spec.vsock_socket {
+            let socket = escape(&socket);
+            machine = machine
+                .module("vmw_vsock_virtio_transport")
+                .module("virtio_pci")
+                .extra_args([
+                    "-chardev".to_owned(),
+                    format!("socket,id=other-vsock,path={socket}"),
+                    "-device".to_owned(),
+                    "vhost-user-vsock-pci,chardev=other-vsock".to_owned(),
+                ]);
         }
         if let Some(namespace) = node.namespace() {
             // QEMU must not be started by a thread inside the namespace, because it would end with

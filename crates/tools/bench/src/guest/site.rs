@@ -10,13 +10,14 @@ use carina_vm::{Backend, Model};
 
 use super::{PEER, Protocol};
 use crate::Progress;
+use crate::booted::explain;
 use crate::cards::{Addresses, Card};
 use crate::client::Client;
 use crate::comparison::{System, TransportSpec};
 use crate::cpu_time;
 use crate::error::{Attempt, Error, Result};
 use crate::program::Program;
-use crate::vm_and_host::{explain, reach};
+use crate::vm_and_host::reach;
 
 /// A guest whose application can be reached, and its host. Dropping the value ends all of it.
 #[derive(Debug)]
@@ -174,6 +175,7 @@ fn spec(node: &TestNode) -> GuestSpec {
         node_config: String::new(),
         // Otherwise each sent frame would be followed by an interrupt.
         parameters: vec!["virtio_net.napi_tx=0".to_owned()],
+        vsock_socket: None,
     }
 }
 

@@ -160,6 +160,7 @@ fn spec(name: &str, host: u8) -> GuestSpec {
             "[[dif]]\nname = \"net\"\nrole = \"join\"\nover = [\"hv.{name}\"]\nipcp = \"net.{name}\"\n"
         ),
         parameters: Vec::new(),
+        vsock_socket: None,
     }
 }
 

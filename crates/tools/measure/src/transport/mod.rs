@@ -9,6 +9,7 @@ pub mod flow;
 pub mod tcp;
 pub mod udp;
 pub mod unix;
+pub mod vsock;
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,13 @@
-//! SDUs over TCP. In front of each SDU is its length, in 4 bytes.
+//! SDUs over TCP, or over another stream socket. In front of each SDU is its length, in 4 bytes.
 
-use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::IoSlice;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+
+use rustix::io::{Errno, read, writev};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{Shutdown, shutdown};
 
 use super::error::{Attempt, TransportError};
 use super::{Arrival, SEND_LOOK, Transport};
@@ -15,10 +20,10 @@ const READ_BYTES: usize = 256 << 10;
 /// How long the rest of a partly sent SDU may wait for room.
 const STUCK: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 10_000 });
 
-/// A transport over a TCP connection with TCP_NODELAY.
+/// A transport over a TCP connection with TCP_NODELAY, or over another connected stream socket.
 #[derive(Debug)]
 pub struct TcpTransport {
-    stream: TcpStream,
+    stream: OwnedFd,
     input: Vec<u8>,
     start: usize,
     end: usize,
@@ -32,13 +37,17 @@ impl TcpTransport {
     /// The connection is closed.
     pub fn new(stream: TcpStream) -> Result<Self, TransportError> {
         stream.set_nodelay(true).attempt("setting TCP_NODELAY")?;
+        Self::over(stream.into())
+    }
+
+    /// A transport over a connected stream socket that blocks.
+    ///
+    /// # Errors
+    /// The socket has no timeouts.
+    pub fn over(stream: OwnedFd) -> Result<Self, TransportError> {
         let limit = Duration::from_secs(1);
-        stream
-            .set_read_timeout(Some(limit))
-            .attempt("setting a TCP timeout")?;
-        stream
-            .set_write_timeout(Some(SEND_LOOK))
-            .attempt("setting a TCP timeout")?;
+        set_socket_timeout(&stream, Timeout::Recv, Some(limit)).attempt("setting a timeout")?;
+        set_socket_timeout(&stream, Timeout::Send, Some(SEND_LOOK)).attempt("setting a timeout")?;
         let input = vec![0; READ_BYTES];
         Ok(Self {
             stream,
@@ -52,9 +61,8 @@ impl TcpTransport {
     /// Reads until `want` bytes are buffered. Returns `None` then, or the reason why fewer are.
     fn fill(&mut self, want: usize, limit: Duration) -> Result<Option<Arrival>, TransportError> {
         if limit != self.limit {
-            self.stream
-                .set_read_timeout(Some(limit))
-                .attempt("setting a TCP timeout")?;
+            set_socket_timeout(&self.stream, Timeout::Recv, Some(limit))
+                .attempt("setting a timeout")?;
             self.limit = limit;
         }
         while self.end - self.start < want {
@@ -64,15 +72,13 @@ impl TcpTransport {
                 self.start = 0;
                 self.input.resize(self.input.len().max(want), 0);
             }
-            match self.stream.read(&mut self.input[self.end..]) {
+            match read(&self.stream, &mut self.input[self.end..]) {
                 Ok(0) if self.start == self.end => return Ok(Some(Arrival::End)),
                 Ok(0) => return Err(TransportError::CutShort),
                 Ok(len) => self.end += len,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Ok(Some(Arrival::Idle));
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).attempt("receiving on TCP"),
+                Err(Errno::AGAIN) => return Ok(Some(Arrival::Idle)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).attempt("receiving on a stream"),
             }
         }
         Ok(None)
@@ -94,10 +100,10 @@ impl Transport for TcpTransport {
                 IoSlice::new(&sdu[sent.saturating_sub(LENGTH_BYTES)..]),
             ];
             // One call sends both parts; two calls would make two segments.
-            match self.stream.write_vectored(&parts) {
+            match writev(&self.stream, &parts) {
                 Ok(len) => (sent, stuck) = (sent + len, None),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
                     let now = Instant::now();
                     if sent == 0 && now >= until {
                         return Ok(false);
@@ -109,7 +115,7 @@ impl Transport for TcpTransport {
                         return Err(TransportError::Stuck { sent, limit: STUCK });
                     }
                 }
-                Err(error) => return Err(error).attempt("sending on TCP"),
+                Err(error) => return Err(error).attempt("sending on a stream"),
             }
         }
         Ok(true)
@@ -141,8 +147,6 @@ impl Transport for TcpTransport {
     }
 
     fn finish(&mut self) -> Result<(), TransportError> {
-        self.stream
-            .shutdown(Shutdown::Write)
-            .attempt("finishing TCP")
+        shutdown(&self.stream, Shutdown::Write).attempt("finishing a stream")
     }
 }

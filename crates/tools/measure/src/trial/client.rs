@@ -18,6 +18,7 @@ use crate::transport::flow::FlowTransport;
 use crate::transport::tcp::TcpTransport;
 use crate::transport::udp::UdpTransport;
 use crate::transport::unix::UnixTransport;
+use crate::transport::vsock;
 
 /// How long the server may take to answer, in addition to the duration of the job.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
@@ -242,6 +243,10 @@ impl TrialClient {
                 let socket =
                     connect_seqpacket(path, ANSWER_WAIT).attempt("connecting a Unix socket")?;
                 self.begin(UnixTransport::new(socket)?, None, job, on_interval)?
+            }
+            Via::Vsock { device, port } => {
+                let stream = vsock::connect(device, *port, ANSWER_WAIT)?;
+                self.begin(TcpTransport::over(stream)?, None, job, on_interval)?
             }
             Via::Bare { client, .. } => {
                 self.begin(BareTransport::open(client, true)?, None, job, on_interval)?

@@ -51,6 +51,13 @@ pub enum Via {
         /// Path at which the server listens.
         path: PathBuf,
     },
+    /// A stream of AF_VSOCK to a port of the server's system, which is a guest.
+    Vsock {
+        /// Path of the Unix socket of the guest's vsock device, in the client's system.
+        device: PathBuf,
+        /// The port of the guest at which the server listens.
+        port: u32,
+    },
     /// Bare rings in memory that the client has prepared.
     Bare {
         /// Place of the rings in the client's system.

@@ -23,6 +23,7 @@ use crate::transport::flow::FlowTransport;
 use crate::transport::tcp::TcpTransport;
 use crate::transport::udp::UdpTransport;
 use crate::transport::unix::UnixTransport;
+use crate::transport::vsock::VsockListener;
 
 /// How long a client may take between two steps of a job.
 const STEP: Duration = Duration::from_secs(20);
@@ -160,6 +161,7 @@ enum Opening {
     Udp(UdpSocket),
     Tcp(TcpListener),
     Unix(OwnedFd),
+    Vsock(VsockListener),
     Bare(BareTransport),
 }
 
@@ -183,6 +185,7 @@ fn open(via: &Via) -> Result<(Opening, Option<SocketAddr>), TrialError> {
             let listener = listen_seqpacket(path).attempt("listening on a Unix socket")?;
             (Opening::Unix(listener), None)
         }
+        Via::Vsock { port, .. } => (Opening::Vsock(VsockListener::bind(*port)?), None),
         Via::Bare { server, .. } => (Opening::Bare(BareTransport::open(server, false)?), None),
     })
 }
@@ -224,6 +227,12 @@ fn perform(
             let socket = accept_seqpacket(&unix).attempt("accepting a Unix socket")?;
             run_job(control, UnixTransport::new(socket)?, job, listener)
         }
+        Opening::Vsock(vsock) => run_job(
+            control,
+            TcpTransport::over(vsock.accept(STEP)?)?,
+            job,
+            listener,
+        ),
         Opening::Bare(bare) => run_job(control, bare, job, listener),
     }
 }

@@ -49,15 +49,15 @@ pub(crate) struct HvArgs {
     /// Duration of each single measurement, such as 300ms
     #[arg(long, default_value = "300ms", value_parser = parse_ns)]
     pub(super) time: u64,
-    /// SDU sizes in bytes, separated by commas [default: 0, 250, 500 and so on to 4000; also 64,
-    /// 16k, 64k, 1M]
+    /// SDU sizes in bytes, separated by commas [default: 0 to 4000 by 250, 64, 16k, 64k, 1M]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     pub(super) sizes: Vec<u64>,
     /// Cases to measure, separated by commas [default: guest-to-host,host-to-guest,echo]
     #[arg(long, value_delimiter = ',')]
     pub(super) cases: Vec<String>,
     /// Systems to compare, separated by commas; limit is a bare ring in the same memory, without
-    /// Carina [default: carina,ivshmem-plain,virtqueue,vsock,limit,virtio-net,e1000]
+    /// Carina [default: carina,ivshmem-plain,virtqueue,vsock,vhost-device-vsock,limit,virtio-net,
+    /// e1000]
     #[arg(long, value_delimiter = ',')]
     pub(super) systems: Vec<String>,
     /// Measure the echo of an idle flow, alone and beside this number of flows that send as fast as

@@ -15,11 +15,11 @@ use carina_wrap::library::{LIBRARY, library_of};
 use super::client::{self, HTTP_PORT, IPERF3_PORT, SSH_PORT, Target};
 use super::process::{self, START};
 use super::{Case, PASST, USER, Work, passt, ssh_server};
+use crate::booted::explain;
 use crate::cards::{Addresses, Card};
 use crate::error::{Attempt, Error, Result};
 use crate::installed::path_of;
 use crate::peer::app_name;
-use crate::vm_and_host::explain;
 use crate::{Options, Progress};
 
 /// Everything that a measurement needs. Dropping the value ends all of it.
@@ -334,6 +334,7 @@ fn spec(node: &TestNode, has_passt: bool) -> GuestSpec {
         bridge: None,
         node_config: String::new(),
         parameters: Vec::new(),
+        vsock_socket: None,
     }
 }
 
