@@ -29,7 +29,7 @@ mod arguments;
 
 use self::arguments::{
     BindingsArgs, DriversArgs, FlowsArgs, GuestArgs, HvArgs, IpArgs, LocalArgs, PaperArgs,
-    RestartArgs, WrapArgs,
+    RestartArgs, TcpArgs, WrapArgs,
 };
 pub(crate) use self::arguments::{CaseArgs, chosen};
 
@@ -112,15 +112,20 @@ pub(crate) enum BenchCommand {
         carina bench flows --flows 1000 --askers 1 --runs 5")]
     Flows(FlowsArgs),
     /// Measure unmodified programs whose TCP connections are flows; for comparison: TCP over the
-    /// loopback interface, `carina expose` with `connect`, `carina proxy`, socat and ssh -L
+    /// loopback interface, `carina expose` with `connect`, `carina proxy`, socat, ssh -L, pasta and
+    /// slirp4netns
     #[command(
         after_help = "Examples:\n  carina bench wrap --json > wrap.json\n  carina bench wrap \
-        --cases round-trips --sizes 64 --runs 9\n  carina bench wrap --vm --cases http --sizes \
-        1G\n\nCases: bulk, round-trips; without --sizes, \
-        messages have 64 and 65536 bytes. The programs are in Python (/usr/bin/python3). socat \
-        and ssh are measured where they are installed.\n\nCases with --vm: iperf3-to-host, \
-        iperf3-to-guest, http, ssh; without --sizes, 64 MiB are transferred. The programs \
-        are iperf3, curl with python3 -m http.server, and ssh with sshd. As root, or where user \
+        --cases round-trips --sizes 64 --runs 9\n  carina bench wrap --cases \
+        redis,wrk,connections\n  carina bench wrap --vm --cases http --sizes 1G\n\nCases: bulk, \
+        round-trips (Python); iperf3; redis, redis-pipelined; wrk (with nginx); static, \
+        static-round-trips (a static program); connections (a connection for each command of \
+        redis); many-1, many-16, many-256 (`carina connect` beside other relays). Each case has \
+        sizes of its own. Programs that are not \
+        installed are left out (Debian: python3, iperf3, redis-server, redis-tools, nginx, wrk, \
+        socat, openssh-server, passt, slirp4netns).\n\nCases with --vm: iperf3-to-host, \
+        iperf3-to-guest, http, ssh; without --sizes, 64 MiB are transferred. The programs are \
+        iperf3, curl with python3 -m http.server, and ssh with sshd. As root, or where user \
         namespaces are allowed."
     )]
     Wrap(WrapArgs),
@@ -148,6 +153,9 @@ pub(crate) enum BenchCommand {
         /// Application name to register
         name: AppName,
     },
+    /// Client or server of `carina bench wrap`: a static program that uses TCP
+    #[command(hide = true)]
+    Tcp(TcpArgs),
     /// Repeat the measurements of Vrijders and others (2016) and Grasa and others (2017): VMs on
     /// one host and on two, the cost of a DIF, routing, mobility, an impaired network
     #[command(
@@ -206,6 +214,7 @@ pub(crate) fn run(shared: &Shared, command: BenchCommand) -> Outcome {
         BenchCommand::Bindings(args) => bindings_of(shared, args),
         BenchCommand::Drivers(args) => drivers_of(shared, args),
         BenchCommand::Restart(args) => restart_of(shared, &args),
+        BenchCommand::Tcp(args) => tcp_of(&args),
         BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
         BenchCommand::Paper(args) => {
             vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
@@ -264,11 +273,21 @@ fn wrap_of(shared: &Shared, args: WrapArgs) -> Outcome {
     }
     let args = args.cases;
     let cases = chosen("case", &wrap::CASES, |case| case.name, &args.cases)?;
-    let options = args.options("wrap", cases, &wrap::SIZES, &wrap::SIZES_POSSIBLE)?;
+    // Without sizes, each case has its own.
+    let options = args.options("wrap", cases, &[], &wrap::SIZES_POSSIBLE)?;
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let results = wrap::run(&options)?;
     show(shared, &results, &wrap::TABLES, &wrap::SYSTEMS)?;
     all_measured(&results)
+}
+
+fn tcp_of(args: &TcpArgs) -> Outcome {
+    if args.serve {
+        return Ok(wrap::serve_tcp(args.address)?);
+    }
+    let numbers = wrap::run_tcp_client(&args.job())?;
+    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+    print_line(numbers.join(" "))
 }
 
 fn wrap_vm_of(shared: &Shared, args: WrapArgs) -> Outcome {

@@ -3,6 +3,7 @@
 // Helper functions of tests may panic, as tests may.
 #![allow(clippy::unwrap_used)]
 
+mod bench_wrap;
 mod crowd;
 mod forward;
 mod gateway;

@@ -1,81 +1,174 @@
-//! The two programs, in Python. They know nothing of Carina.
+//! The programs that are measured, one module for each. They know nothing of Carina.
 
-/// A server: `PORT`. It says `ready`, and then serves one connection after the other.
-pub(super) const SERVER: &str = r"
-import socket, sys, time
-listener = socket.socket()
-listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-listener.bind(('0.0.0.0', int(sys.argv[1])))
-listener.listen(16)
-print('ready', flush=True)
-buffer = memoryview(bytearray(1 << 20))
-def read(connection, count):
-    got = 0
-    while got < count:
-        more = connection.recv_into(buffer[got:count])
-        if not more: return False
-        got += more
-    return True
-def bulk(connection):
-    total, first, last = 0, 0, 0
-    while more := connection.recv_into(buffer):
-        last = time.perf_counter_ns()
-        first = first or last
-        total += more
-    connection.sendall(b'%d %d\n' % (total, last - first))
-def round_trips(connection, size):
-    while read(connection, size): connection.sendall(buffer[:size])
-while True:
-    connection, _ = listener.accept()
-    try:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if read(connection, 16):
-            work, size = bytes(buffer[:1]), int(bytes(buffer[1:16]))
-            if work == b'b': bulk(connection)
-            else: round_trips(connection, size)
-    except OSError: pass
-    connection.close()
-";
+mod iperf3;
+mod nginx;
+mod python;
+mod redis;
+pub(super) mod tcp;
 
-/// A client: `HOST PORT WORK SIZE NANOSECONDS [PROXY-PORT]`. It prints numbers: in bulk the bytes
-/// and the time in which they arrived, otherwise mean, median and 99th percentile of round trips.
-/// Times are in nanoseconds.
-pub(super) const CLIENT: &str = r"
-import socket, sys, time
-host, port, work = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-size, length = int(sys.argv[4]), int(sys.argv[5])
-if len(sys.argv) > 6:
-    connection = socket.create_connection(('127.0.0.1', int(sys.argv[6])))
-    connection.sendall(b'CONNECT %s:%d HTTP/1.1\r\n\r\n' % (host.encode(), port))
-    head = b''
-    while not head.endswith(b'\r\n\r\n'):
-        more = connection.recv(1)
-        if not more: sys.exit('the proxy has closed: %r' % head)
-        head += more
-    if not head.startswith(b'HTTP/1.1 200'): sys.exit('the proxy refuses: %r' % head)
-else:
-    connection = socket.create_connection((host, port))
-connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-connection.sendall(work.encode() + b'%15d' % size)
-message, buffer = bytes(size), memoryview(bytearray(size))
-end = time.perf_counter_ns() + length
-if work == 'b':
-    while time.perf_counter_ns() < end:
-        for _ in range(16): connection.sendall(message)
-    connection.shutdown(socket.SHUT_WR)
-    print(connection.makefile().readline())
-else:
-    times, before = [], time.perf_counter_ns()
-    while before < end:
-        connection.sendall(message)
-        got = 0
-        while got < size:
-            more = connection.recv_into(buffer[got:])
-            if not more: sys.exit('the server has closed')
-            got += more
-        after = time.perf_counter_ns()
-        times.append(after - before)
-        before = after
-    times.sort()
-    print(sum(times) // len(times), times[len(times) // 2], times[len(times) * 99 // 100])
-";
+use std::path::Path;
+
+use carina_measure::results::Metric;
+
+use super::Work;
+use crate::error::Result;
+use crate::installed::path_of;
+
+/// A server, and its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Program {
+    Python,
+    Iperf3,
+    Redis,
+    Nginx,
+    Tcp,
+}
+
+/// Where a server listens, and what it may use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// A directory of the server's own.
+    pub(super) directory: &'a Path,
+    /// Path of this program.
+    pub(super) carina: &'a str,
+    /// Address on which the server listens.
+    pub(super) address: &'a str,
+    /// Port on which the server listens.
+    pub(super) port: u16,
+}
+
+/// What a client does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job<'a> {
+    pub(super) work: Work,
+    /// Path of this program.
+    pub(super) carina: &'a str,
+    /// Name or address of the server.
+    pub(super) host: &'a str,
+    /// Port of the server.
+    pub(super) port: u16,
+    /// Port of the HTTP proxy through which the client connects, if it does.
+    pub(super) proxy: Option<u16>,
+    /// Size of messages, values or files in bytes.
+    pub(super) size: u64,
+    /// How long the client works, in nanoseconds.
+    pub(super) time_ns: u64,
+    /// How many requests a client makes that does not work for a time.
+    pub(super) count: u64,
+}
+
+impl Program {
+    pub(super) const ALL: [Program; 5] = [
+        Program::Python,
+        Program::Iperf3,
+        Program::Redis,
+        Program::Nginx,
+        Program::Tcp,
+    ];
+
+    /// The program of a case.
+    pub(super) fn of(work: Work) -> Program {
+        match work {
+            Work::Bulk | Work::RoundTrips => Program::Python,
+            Work::Iperf3 => Program::Iperf3,
+            Work::Redis { .. } | Work::Connections => Program::Redis,
+            Work::Wrk => Program::Nginx,
+            Work::Static | Work::StaticRoundTrips | Work::Many { .. } => Program::Tcp,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Program::Python => "python",
+            Program::Iperf3 => "iperf3",
+            Program::Redis => "redis",
+            Program::Nginx => "nginx",
+            Program::Tcp => "static",
+        }
+    }
+
+    /// Port of the wrapped server. It is only part of a name: no socket of the kernel has it.
+    pub(super) fn wrapped_port(self) -> u16 {
+        FIRST_PORT + self as u16
+    }
+
+    /// The programs of the system that are needed and not installed.
+    pub(super) fn missing(self) -> Vec<&'static str> {
+        let needed: &[&str] = match self {
+            Program::Python => &["python3"],
+            Program::Iperf3 => &["iperf3"],
+            Program::Redis => &["redis-server", "redis-benchmark"],
+            Program::Nginx => &["nginx", "wrk"],
+            Program::Tcp => &[],
+        };
+        let needed = needed.iter().copied();
+        needed.filter(|name| path_of(name).is_none()).collect()
+    }
+
+    /// The command of the server.
+    ///
+    /// # Errors
+    /// A file of the server cannot be written.
+    pub(super) fn server(self, place: Place<'_>) -> Result<Vec<String>> {
+        Ok(match self {
+            Program::Python => python::server(place),
+            Program::Iperf3 => iperf3::server(place),
+            Program::Redis => redis::server(place),
+            Program::Nginx => nginx::server(place)?,
+            Program::Tcp => tcp::server(place),
+        })
+    }
+
+    /// Makes what the server needs for this size.
+    ///
+    /// # Errors
+    /// A file of the server cannot be written.
+    pub(super) fn prepare(self, directory: &Path, size: u64) -> Result<()> {
+        match self {
+            Program::Nginx => nginx::make_file(directory, size),
+            _ => Ok(()),
+        }
+    }
+
+    /// The command of the client.
+    pub(super) fn client(self, job: Job<'_>) -> Vec<String> {
+        match self {
+            Program::Python => python::client(job),
+            Program::Iperf3 => iperf3::client(job),
+            Program::Redis => redis::client(job),
+            Program::Nginx => nginx::client(job),
+            Program::Tcp => tcp::client(job),
+        }
+    }
+
+    /// The values that the client has printed; `None` if it has not measured any.
+    pub(super) fn values(self, work: Work, printed: &str) -> Option<Vec<(Metric, f64)>> {
+        match self {
+            Program::Python | Program::Tcp => python::values(work, printed),
+            Program::Iperf3 => iperf3::goodput_mbps(printed).map(|of| vec![goodput(of)]),
+            Program::Redis => redis::per_second(printed).map(|of| vec![rate(of)]),
+            Program::Nginx => nginx::per_second(printed).map(|of| vec![rate(of)]),
+        }
+    }
+
+    /// Whether the client works for a number of requests instead of a time.
+    pub(super) fn counts(self) -> bool {
+        self == Program::Redis
+    }
+}
+
+fn goodput(mbps: f64) -> (Metric, f64) {
+    (Metric::GoodputMbps, mbps)
+}
+
+fn rate(per_second: f64) -> (Metric, f64) {
+    (Metric::MsgsPerS, per_second)
+}
+
+/// Whole seconds of a time, at least one, for programs that take no fractions.
+fn seconds(time_ns: u64) -> String {
+    time_ns.div_ceil(1_000_000_000).max(1).to_string()
+}
+
+/// Port of the first wrapped server.
+const FIRST_PORT: u16 = 7000;

@@ -1,299 +1,231 @@
-//! The node, the two servers, and what stands between them and a client.
+//! The node, the servers, and what stands between them and a client.
 
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use carina_lab::{Network, TestNode};
 use carina_measure::results::{Metric, OURS};
-use carina_sys::end_with_parent;
+use carina_namespaces::{ChildProcess, run_within};
 
-use super::programs::{CLIENT, SERVER};
-use super::{PROXY, RELAY, SYSTEMS, Work};
+use super::processes::{LOOPBACK, command, free_port, listening};
+use super::programs::{Job, Place, Program};
+use super::systems::{Carina, OTHERS, Plain, Route, Started, tcp};
+use super::{CONNECT, RELAY, SYSTEMS, TCP, Work};
+use crate::Progress;
 use crate::error::{Attempt, Error, Result};
 use crate::installed::path_of;
 
-/// What a client needs to reach the server in one system.
-#[derive(Debug, Clone, Copy)]
-enum Place {
-    /// The wrapped server, from a wrapped client.
-    Wrapped,
-    /// A port of the loopback interface.
-    Port(u16),
-    /// The plain server, through a proxy at this port.
-    Proxy(u16),
-}
-
 /// Everything that a measurement needs. It ends when it is dropped.
 pub(super) struct Site {
-    places: Vec<(&'static str, Place)>,
+    routes: Vec<Route>,
     notes: Vec<String>,
-    plain: u16,
-    carina: PathBuf,
+    programs: Vec<Program>,
+    /// Requests for each program, by system and work, so that a client works for the time.
+    counts: BTreeMap<(&'static str, Work), u64>,
     // The processes end before the node, and the node before its directory.
-    processes: Vec<Process>,
-    node: TestNode,
-}
-
-/// A process that is killed when it is dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    processes: Vec<ChildProcess>,
+    carina: Carina,
 }
 
 impl Site {
-    /// Starts the node, the servers, and each relay that is installed.
-    pub(super) fn start() -> Result<Site> {
+    /// Starts the node, the servers of these works, and each system that is installed.
+    pub(super) fn start(works: &[Work], progress: Progress) -> Result<Site> {
+        progress.step("starting a node, servers and relays");
         let own = std::env::current_exe().attempt("finding this program")?;
+        let own = own.with_file_name("carina").to_string_lossy().into_owned();
         let mut site = Site {
-            places: vec![(OURS, Place::Wrapped)],
+            routes: Vec::new(),
             notes: vec![NOTE.to_owned()],
-            plain: free_port()?,
-            carina: own.with_file_name("carina"),
+            programs: Vec::new(),
+            counts: BTreeMap::new(),
             processes: Vec::new(),
-            node: TestNode::start("wrap", Network::Shared, None)?,
+            carina: Carina::start(own)?,
         };
-        let server = [PYTHON, "-c", SERVER];
-        let mut wrapped = site.carina(&["wrap", "--as", HOST]);
-        wrapped.args(server).arg(WRAPPED_PORT.to_string());
-        site.serve(wrapped)?;
-        let mut plain = Command::new(server[0]);
-        plain.args(&server[1..]).arg(site.plain.to_string());
-        site.serve(plain)?;
-        site.places.push(("tcp", Place::Port(site.plain)));
-        site.start_gateways()?;
-        site.start_socat()?;
-        site.start_ssh()?;
+        let is_chosen = |program: &Program| works.iter().any(|work| Program::of(*work) == *program);
+        let mut servers = Vec::new();
+        for program in Program::ALL.into_iter().filter(is_chosen) {
+            let missing = program.missing();
+            if !missing.is_empty() {
+                let missing = missing.join(", ");
+                let name = program.name();
+                site.notes
+                    .push(format!("{name}: left out: not installed: {missing}"));
+                continue;
+            }
+            servers.push(site.serve(program)?);
+            site.programs.push(program);
+        }
+        site.routes.extend(tcp(&servers));
+        let directory = site.directory("systems")?;
+        let gateways = site.carina.gateways(&servers, &directory)?;
+        site.add(gateways);
+        for (system, needed, start) in OTHERS {
+            let missing: Vec<&str> = needed
+                .iter()
+                .copied()
+                .filter(|name| path_of(name).is_none())
+                .collect();
+            if !missing.is_empty() {
+                let missing = missing.join(", ");
+                site.notes
+                    .push(format!("{system}: left out: not installed: {missing}"));
+                continue;
+            }
+            match start(&servers, &directory) {
+                Ok(started) => site.add(started),
+                Err(error) => site.notes.push(format!("{system}: left out: {error}")),
+            }
+        }
         Ok(site)
     }
 
-    /// The systems that can be measured, in the order of the tables.
-    pub(super) fn systems(&self) -> Vec<&'static str> {
-        let has = |name: &&str| self.places.iter().any(|(place, _)| place == name);
-        SYSTEMS.into_iter().filter(|name| has(name)).collect()
+    /// Starts the two servers of a program: on the loopback interface, and under `carina wrap`.
+    fn serve(&mut self, program: Program) -> Result<Plain> {
+        let port = free_port()?;
+        let directory = self.directory(program.name())?;
+        let place = Place {
+            directory: &directory,
+            carina: &self.carina.program,
+            address: LOOPBACK,
+            port,
+        };
+        let server = command(&program.server(place)?);
+        self.processes
+            .push(listening(server, &directory, program.name(), port)?);
+        let directory = self.directory(&wrapped(program))?;
+        let place = Place {
+            directory: &directory,
+            carina: &self.carina.program,
+            address: "0.0.0.0",
+            port: program.wrapped_port(),
+        };
+        let server = program.server(place)?;
+        let (route, process) = self.carina.wrapped(program, server, &directory)?;
+        self.processes.push(process);
+        self.routes.push(route);
+        Ok(Plain { program, port })
     }
 
-    pub(super) fn notes(&self) -> Vec<String> {
-        self.notes.clone()
+    fn add(&mut self, started: Started) {
+        self.routes.extend(started.routes);
+        self.processes.extend(started.processes);
     }
 
-    /// Runs a client.
+    /// A directory in the node's run directory.
+    fn directory(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.carina.node.path().join(format!("bench-{name}"));
+        std::fs::create_dir_all(&directory).attempt("making a directory")?;
+        Ok(directory)
+    }
+
+    /// Whether the programs of a work are installed.
+    pub(super) fn can(&self, work: Work) -> bool {
+        self.programs.contains(&Program::of(work))
+    }
+
+    /// The systems in which a work can be measured, in the order of the tables.
+    pub(super) fn systems(&self, work: Work) -> Vec<&'static str> {
+        let program = Program::of(work);
+        let has = |name: &&str| {
+            let mut routes = self.routes.iter();
+            routes.any(|route| route.system == *name && route.program == program)
+        };
+        let is_wanted = |name: &&str| match work {
+            Work::Many { .. } => [TCP, CONNECT, RELAY].contains(name),
+            _ => true,
+        };
+        let systems = SYSTEMS.into_iter();
+        systems.filter(has).filter(is_wanted).collect()
+    }
+
+    pub(super) fn into_notes(self) -> Vec<String> {
+        self.notes
+    }
+
+    /// Runs a client, for which `time_ns` is the time that it works.
     pub(super) fn measure(
-        &self,
-        system: &str,
+        &mut self,
+        system: &'static str,
         work: Work,
         size: u64,
         time_ns: u64,
     ) -> Result<Vec<(Metric, f64)>> {
-        let place = self.places.iter().find(|(name, _)| *name == system);
-        let Some((_, place)) = place else {
-            return Err(Error::NoAnswer(format!("{system} is not started")));
-        };
-        let letter = match work {
-            Work::Bulk => "b",
-            Work::RoundTrips => "r",
-        };
-        let (host, port) = match place {
-            Place::Wrapped => (format!("{HOST}.dif.internal"), WRAPPED_PORT),
-            Place::Port(port) => (LOOPBACK.to_owned(), *port),
-            Place::Proxy(_) => (LOOPBACK.to_owned(), self.plain),
-        };
-        let mut command = match place {
-            Place::Wrapped => {
-                let mut command = self.carina(&["wrap"]);
-                command.arg(PYTHON);
-                command
+        let program = Program::of(work);
+        let mut routes = self.routes.iter();
+        let route = routes
+            .find(|route| route.system == system && route.program == program)
+            .ok_or_else(|| Error::NoAnswer("the system is not started".to_owned()))?;
+        let directories = [program.name().to_owned(), wrapped(program)];
+        for name in directories {
+            program.prepare(&self.directory(&name)?, size)?;
+        }
+        let carina = &self.carina.program;
+        if !program.counts() {
+            return client(route, carina, work, [size, time_ns, 0]);
+        }
+        // The first measurement of a system shows how many requests the time has room for.
+        let key = (system, work);
+        let count = match self.counts.get(&key) {
+            Some(count) => *count,
+            None => {
+                let first = client(route, carina, work, [size, time_ns, FIRST_COUNT])?;
+                let per_second = first.first().map_or(0.0, |(_, value)| *value);
+                let count = per_second * time_ns as f64 / 1e9;
+                (count as u64).clamp(FIRST_COUNT, COUNT_MAX)
             }
-            _ => Command::new(PYTHON),
         };
-        let numbers = [port.to_string(), size.to_string(), time_ns.to_string()];
-        let [port, size, time] = numbers.each_ref().map(String::as_str);
-        command.args(["-c", CLIENT, &host, port, letter, size, time]);
-        if let Place::Proxy(port) = place {
-            command.arg(port.to_string());
-        }
-        let output = end_with_parent(&mut command).stdin(Stdio::null()).output();
-        let output = output.attempt("running the client")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let values: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
-        match (work, &values[..]) {
-            (Work::Bulk, [bytes, ns]) if *ns > 0.0 => {
-                Ok(vec![(Metric::GoodputMbps, bytes * 8000.0 / ns)])
-            }
-            (Work::RoundTrips, [mean, median, p99]) => Ok(vec![
-                (Metric::RttUs, mean / 1000.0),
-                (Metric::RttP50Us, median / 1000.0),
-                (Metric::RttP99Us, p99 / 1000.0),
-            ]),
-            _ => {
-                let error = String::from_utf8_lossy(&output.stderr);
-                Err(Error::NoAnswer(format!("{system}: {text}{error}")))
-            }
-        }
-    }
-
-    /// A command of `carina` with this node.
-    fn carina(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.carina);
-        command.arg("--run").arg(self.node.path()).args(words);
-        command
-    }
-
-    /// Starts a server and waits until it is ready.
-    fn serve(&mut self, command: Command) -> Result<()> {
-        let mut process = self.spawn(command)?;
-        let mut line = String::new();
-        if let Some(output) = process.0.stdout.take() {
-            let read = BufReader::new(output).read_line(&mut line);
-            read.attempt("reading what the server says")?;
-        }
-        if line != "ready\n" {
-            return Err(Error::NoAnswer(format!("the server has said {line:?}")));
-        }
-        self.processes.push(process);
-        Ok(())
-    }
-
-    fn spawn(&self, mut command: Command) -> Result<Process> {
-        let what = format!("starting {}", command.get_program().to_string_lossy());
-        end_with_parent(&mut command).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        command.spawn().map(Process).attempt(what)
-    }
-
-    /// Starts a relay that listens on `port`, and waits until it does.
-    fn relay(&mut self, name: &'static str, command: Command, port: u16) -> Result<()> {
-        let mut process = self.spawn(command)?;
-        let deadline = Instant::now() + START;
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            let ended = process.0.try_wait().attempt("waiting for a relay")?;
-            if ended.is_some() || Instant::now() > deadline {
-                return Err(Error::NoAnswer(format!("{name} does not listen")));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        self.processes.push(process);
-        Ok(())
-    }
-
-    /// `carina expose` with `carina connect`, and `carina proxy`.
-    fn start_gateways(&mut self) -> Result<()> {
-        let server = format!("{LOOPBACK}:{}", self.plain);
-        let exposed = self.carina(&["expose", "tcp", &server, "--as", "plain"]);
-        let exposed = self.spawn(exposed)?;
-        self.processes.push(exposed);
-        let name = crate::peer::app_name("plain")?;
-        self.node.wait_for_name(&name, START)?;
-        let port = free_port()?;
-        let listen = format!("{LOOPBACK}:{port}");
-        let connector = self.carina(&["connect", "plain", "--tcp", &listen]);
-        self.relay("connect", connector, port)?;
-        self.places.push(("connect", Place::Port(port)));
-        let port = free_port()?;
-        let listen = format!("{LOOPBACK}:{port}");
-        let rule = format!("{server} -> kernel");
-        let proxy = self.carina(&["proxy", "--http", &listen, "--rule", &rule]);
-        self.relay(PROXY, proxy, port)?;
-        self.places.push((PROXY, Place::Proxy(port)));
-        Ok(())
-    }
-
-    fn start_socat(&mut self) -> Result<()> {
-        let Some(socat) = path_of("socat") else {
-            self.notes.push("socat is not installed".to_owned());
-            return Ok(());
-        };
-        let port = free_port()?;
-        let listen = format!("TCP-LISTEN:{port},bind={LOOPBACK},fork,reuseaddr,nodelay");
-        let mut command = Command::new(socat);
-        command
-            .arg(listen)
-            .arg(format!("TCP:{LOOPBACK}:{},nodelay", self.plain));
-        self.relay(RELAY, command, port)?;
-        self.places.push((RELAY, Place::Port(port)));
-        Ok(())
-    }
-
-    /// `ssh -L` to an sshd of this bench, with keys of its own.
-    fn start_ssh(&mut self) -> Result<()> {
-        let programs = ["sshd", "ssh", "ssh-keygen"].map(path_of);
-        let [Some(sshd), Some(ssh), Some(keygen)] = programs else {
-            self.notes
-                .push("ssh, sshd and ssh-keygen are not all installed".to_owned());
-            return Ok(());
-        };
-        let directory = self.node.path().join("ssh");
-        std::fs::create_dir(&directory).attempt("making a directory for keys")?;
-        let [key, settings] = ["key", "sshd_config"].map(|name| directory.join(name));
-        let mut command = Command::new(keygen);
-        command
-            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-            .arg(&key);
-        let made = command.status().attempt("making a key")?;
-        let (of_sshd, port) = (free_port()?, free_port()?);
-        let text = format!(
-            "Port {of_sshd}\nListenAddress {LOOPBACK}\nHostKey {0}\nAuthorizedKeysFile {0}.pub\n\
-             StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin prohibit-password\n",
-            key.display()
-        );
-        std::fs::write(&settings, text).attempt("writing the settings of sshd")?;
-        let mut server = Command::new(sshd);
-        server.args(["-D", "-e", "-f"]).arg(&settings);
-        let forward = format!("{LOOPBACK}:{port}:{LOOPBACK}:{}", self.plain);
-        let mut client = Command::new(ssh);
-        client.args([
-            "-N",
-            "-F",
-            "/dev/null",
-            "-o",
-            "BatchMode=yes",
-            "-p",
-            &of_sshd.to_string(),
-        ]);
-        client.args([
-            "-o",
-            "StrictHostKeyChecking=no",
-            "-o",
-            "UserKnownHostsFile=/dev/null",
-        ]);
-        client.arg("-i").arg(&key).args(["-L", &forward, LOOPBACK]);
-        let started = match made.success() {
-            true => self
-                .relay("sshd", server, of_sshd)
-                .and_then(|()| self.relay("ssh", client, port)),
-            false => Err(Error::NoAnswer("ssh-keygen fails".to_owned())),
-        };
-        match started {
-            Ok(()) => self.places.push(("ssh", Place::Port(port))),
-            Err(error) => self.notes.push(format!("ssh is not measured: {error}")),
-        }
-        Ok(())
+        self.counts.insert(key, count);
+        client(route, carina, work, [size, time_ns, count])
     }
 }
 
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).attempt("finding a free port")?;
-    Ok(listener.local_addr().attempt("finding a free port")?.port())
+/// Runs a client on a route, and returns what it has measured.
+fn client(
+    route: &Route,
+    carina: &str,
+    work: Work,
+    [size, time_ns, count]: [u64; 3],
+) -> Result<Vec<(Metric, f64)>> {
+    let job = Job {
+        work,
+        carina,
+        host: &route.host,
+        port: route.port,
+        proxy: route.proxy,
+        size,
+        time_ns,
+        count,
+    };
+    let mut words = route.launcher.clone();
+    words.extend(route.program.client(job));
+    let limit = Duration::from_nanos(time_ns) + CLIENT_LIMIT;
+    let output = run_within(&mut command(&words), route.program.name(), limit)?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let values = route.program.values(work, &printed);
+    values.filter(|_| output.status.success()).ok_or_else(|| {
+        let error = String::from_utf8_lossy(&output.stderr);
+        let text = format!("{printed}\n{error}");
+        let shown: String = text.trim().chars().take(SHOWN_CHARS).collect();
+        Error::NoAnswer(format!("the client has printed: {shown}"))
+    })
 }
 
-/// The name of the wrapped server.
-const HOST: &str = "bench";
+/// Name of the directory of a wrapped server.
+fn wrapped(program: Program) -> String {
+    format!("{OURS}-{}", program.name())
+}
 
-/// Port of the wrapped server. It is only part of a name: no socket of the kernel has it.
-const WRAPPED_PORT: u16 = 7000;
+/// How long a client may take beyond the time that it works.
+const CLIENT_LIMIT: Duration = Duration::from_secs(75);
 
-const PYTHON: &str = "/usr/bin/python3";
-const LOOPBACK: &str = "127.0.0.1";
+/// Number of requests of the first measurement.
+const FIRST_COUNT: u64 = 2000;
 
-/// How long a process may take until it serves.
-const START: Duration = Duration::from_secs(30);
+/// Largest number of requests of a measurement.
+const COUNT_MAX: u64 = 100_000_000;
 
-const NOTE: &str = "client and server are programs in Python with TCP_NODELAY, on one host; the \
-    time that Python takes is in all figures alike";
+/// How much of a client's output an error shows.
+const SHOWN_CHARS: usize = 400;
+
+const NOTE: &str = "clients and servers on one host; in Python with TCP_NODELAY, and the time that \
+    Python takes is in all its figures alike";

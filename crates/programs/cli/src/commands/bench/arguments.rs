@@ -1,5 +1,6 @@
 //! Options of the benchmarks, and the cases and sizes that they select.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -7,6 +8,7 @@ use carina_bench::bindings::Toolchains;
 use carina_bench::comparison::Pin;
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::paper::Case;
+use carina_bench::wrap::TcpJob;
 use carina_bench::{Options, vm_and_host};
 use carina_measure::traffic::bytes;
 use carina_text::duration::parse_ns;
@@ -135,6 +137,28 @@ pub(crate) struct WrapArgs {
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
     pub(super) in_network_namespace: bool,
+}
+
+/// Options of `carina bench tcp`: whether to serve, or what to send.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TcpArgs {
+    /// Address and port of the server
+    pub(super) address: SocketAddr,
+    /// Serve connections [default: be the client]
+    #[arg(long)]
+    pub(super) serve: bool,
+    /// Wait for the answer to each message
+    #[arg(long)]
+    echo: bool,
+    /// Size of messages in bytes
+    #[arg(long, default_value = "65536", value_parser = bytes)]
+    size: u64,
+    /// How long to send, such as 300ms
+    #[arg(long, default_value = "1s", value_parser = parse_ns)]
+    time: u64,
+    /// Number of connections on which to send at once
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
 }
 
 /// Options of `carina bench ip`: cases and sizes to measure.
@@ -269,6 +293,18 @@ impl BindingsArgs {
                 }
             }),
             go_module: self.go_module.clone(),
+        }
+    }
+}
+
+impl TcpArgs {
+    pub(super) fn job(&self) -> TcpJob {
+        TcpJob {
+            server: self.address,
+            is_echoed: self.echo,
+            size: self.size.clamp(1, 1 << 20) as usize,
+            time_ns: self.time,
+            connections: self.connections.max(1),
         }
     }
 }
