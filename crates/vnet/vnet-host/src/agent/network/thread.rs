@@ -89,19 +89,8 @@ impl Shared {
         }
         drop(flaps);
         self.lock().vnet = None;
-        if !self.leaves.load(Ordering::Acquire) {
-            return;
-        }
-        // Without `leave` the nodes would end with their values. Callers that still use the network
-        // get time to finish.
-        let deadline = Instant::now() + LEAVE;
-        let mut vnet = vnet;
-        while Instant::now() < deadline {
-            match Arc::try_unwrap(vnet) {
-                Ok(vnet) => return vnet.leave(),
-                Err(shared) => vnet = shared,
-            }
-            std::thread::sleep(LOOK);
+        if self.leaves.load(Ordering::Acquire) {
+            leave(vnet);
         }
     }
 
@@ -221,6 +210,19 @@ impl Shared {
         self.lock().outcome = Outcome::from(error);
         self.progress.tell(format!("failed: {error}"));
         self.progress.ring();
+    }
+}
+
+/// Leaves the nodes running: they would end with their values. Callers that still use the network
+/// get time to finish.
+fn leave(mut vnet: Arc<Vnet>) {
+    let deadline = Instant::now() + LEAVE;
+    while Instant::now() < deadline {
+        match Arc::try_unwrap(vnet) {
+            Ok(vnet) => return vnet.leave(),
+            Err(shared) => vnet = shared,
+        }
+        std::thread::sleep(LOOK);
     }
 }
 
