@@ -53,7 +53,7 @@ impl Crowd {
     /// the next crowd are added to these flows.
     ///
     /// # Errors
-    /// The server has not received everything within [`FINISH`].
+    /// The server has not received everything within two minutes.
     pub fn finish(mut self) -> Result<(), TransportError> {
         let deadline = Instant::now() + FINISH;
         let flows = self.stop();
