@@ -149,15 +149,7 @@ pub fn run(options: &Options<Case>, toolchains: &Toolchains) -> Result<Results> 
     let mut samples = Samples::default();
     let mut failures = Vec::new();
     for case in cases {
-        let of_case = Options {
-            cases: vec![case],
-            sizes: match &options.sizes[..] {
-                [] => case.sizes.to_vec(),
-                chosen => chosen.to_vec(),
-            },
-            ..*options
-        };
-        let failed = of_case.measure_each(
+        let failed = options.of_case(case, case.sizes).measure_each(
             |case| case.name,
             |run, case, size| {
                 for (system, per_second) in site.measure(run, case, size, options.time_ns)? {

@@ -45,6 +45,21 @@ impl<Case: Copy> Options<Case> {
     }
 }
 
+impl<Case> Options<Case> {
+    /// The same options for one case alone, at the chosen sizes, or else at the case's own.
+    pub(crate) fn of_case(&self, case: Case, own_sizes: &[u64]) -> Self {
+        let sizes = match &self.sizes[..] {
+            [] => own_sizes,
+            chosen => chosen,
+        };
+        Options {
+            cases: vec![case],
+            sizes: sizes.to_vec(),
+            ..*self
+        }
+    }
+}
+
 /// Measures each of the systems once; in each run another system is first. A failure ends the
 /// turn without a value of any system, so that values come in pairs.
 pub(crate) fn in_turns<T>(

@@ -16,6 +16,7 @@ mod bars;
 mod processes;
 mod programs;
 mod site;
+mod sshd;
 mod systems;
 pub mod vm;
 
@@ -183,15 +184,7 @@ pub fn run(options: &Options<Case>) -> Result<Results> {
     let cases = options.cases.iter().copied();
     let cases: Vec<Case> = cases.filter(|case| site.can(case.work)).collect();
     for case in cases {
-        let of_case = Options {
-            cases: vec![case],
-            sizes: match &options.sizes[..] {
-                [] => case.sizes.to_vec(),
-                chosen => chosen.to_vec(),
-            },
-            ..*options
-        };
-        let failed = of_case.measure_each(
+        let failed = options.of_case(case, case.sizes).measure_each(
             |case| case.name,
             |run, case, size| {
                 let systems = site.systems(case.work);

@@ -12,9 +12,7 @@
 
 mod client;
 mod passt;
-mod process;
 mod site;
-mod ssh_server;
 
 use std::ops::RangeInclusive;
 use std::path::Path;

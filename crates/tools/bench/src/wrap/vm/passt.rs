@@ -4,13 +4,12 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use carina_lab::{TestGuest, TestNode};
 use carina_namespaces::ChildProcess;
 
-use super::process::{START, spawn};
-use crate::error::{Attempt, Error, Result};
+use crate::error::{Attempt, Result};
+use crate::wrap::processes::{spawn, until};
 
 /// Gives the namespace what passt needs: an interface with a default route.
 pub(super) fn set_up_network(node: &TestNode) -> Result<()> {
@@ -36,15 +35,15 @@ pub(super) fn start(node: &TestNode, addresses: [String; 2]) -> Result<ChildProc
     command.arg(&socket);
     command.args(["--interface", UPLINK, "--mtu", MTU, "--netmask", "24"]);
     command.args(["--address", address, "--gateway", gateway]);
-    let mut passt = spawn(&mut command, node, "passt")?;
-    let deadline = Instant::now() + START;
-    while !socket.exists() {
-        passt.check_alive()?;
-        if Instant::now() > deadline {
-            return Err(Error::NoAnswer("passt makes no socket".to_owned()));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut passt = spawn(command, node.path(), "passt")?;
+    let exists = || socket.exists();
+    until(
+        &mut passt,
+        node.path(),
+        "passt",
+        "it makes no socket",
+        exists,
+    )?;
     Ok(passt)
 }
 

@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use carina_api::control::VmpiKind;
@@ -12,14 +11,15 @@ use carina_namespaces::ChildProcess;
 use carina_vm::{Backend, GuestImage, Image, Model};
 use carina_wrap::library::{LIBRARY, library_of};
 
-use super::client::{self, HTTP_PORT, IPERF3_PORT, SSH_PORT, Target};
-use super::process::{self, START};
-use super::{Case, PASST, USER, Work, passt, ssh_server};
+use super::client::{self, HTTP_PORT, IPERF3_PORT, SSH_KEY, SSH_PORT, Target};
+use super::{Case, PASST, USER, Work, passt};
 use crate::booted::explain;
 use crate::cards::{Addresses, Card};
 use crate::error::{Attempt, Error, Result};
 use crate::installed::path_of;
 use crate::peer::app_name;
+use crate::wrap::processes::{START, command, spawn, words};
+use crate::wrap::sshd;
 use crate::{Options, Progress};
 
 /// Everything that a measurement needs. Dropping the value ends all of it.
@@ -48,7 +48,9 @@ impl Site {
         passt::set_up_network(&node)?;
         make_files(&node, &options.sizes)?;
         if works.contains(&Work::Ssh) {
-            ssh_server::make_files(&node)?;
+            let directory = ssh_directory(node.path());
+            std::fs::create_dir(&directory).attempt("making a directory for keys")?;
+            sshd::make_files(&directory, &format!("Port {SSH_PORT}\n"))?;
         }
         progress.step("building the guest's image (kernel, busybox, carina, clients)");
         let image = image(&works, guest_program, &node)?;
@@ -118,17 +120,15 @@ impl Site {
 
     /// Starts the server of a case twice: wrapped, and at a port of the kernel. Returns the port.
     fn start_server(&mut self, work: Work) -> Result<u16> {
-        let (port, words) = self.server(work);
-        let wrapped = ["wrap", "--as", HOST, "--"];
+        let (port, server) = self.server(work);
         let run = self.node.path().to_string_lossy().into_owned();
         let carina = carina()?.to_string_lossy().into_owned();
-        let launcher = [&[carina.as_str(), "--run", &run], &wrapped[..]].concat();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let launcher = [&carina, "--run", &run, "wrap", "--as", HOST, "--"];
         for launcher in [&launcher[..], &[]] {
-            let words = [launcher, &words].concat();
-            let mut command = Command::new(words[0]);
-            command.args(&words[1..]);
-            self.spawn(&mut command, &format!("server-{port}"))?;
+            let launched = [words(launcher.iter().copied()), server.clone()].concat();
+            let name = format!("server-{port}");
+            let started = spawn(command(&launched), self.node.path(), &name)?;
+            self.servers.push(started);
         }
         self.node
             .wait_for_name(&app_name(&format!("{HOST}:{port}"))?, START)?;
@@ -148,7 +148,7 @@ impl Site {
         match work {
             Work::Send | Work::Receive => {
                 let port = IPERF3_PORT.to_string();
-                (IPERF3_PORT, words(&["iperf3", "-s", "-p", &port]))
+                (IPERF3_PORT, words(["iperf3", "-s", "-p", &port]))
             }
             Work::Http => {
                 let (port, files) = (HTTP_PORT.to_string(), files(path));
@@ -161,16 +161,10 @@ impl Site {
                     "--directory",
                     &directory,
                 ];
-                (HTTP_PORT, words(&server))
+                (HTTP_PORT, words(server))
             }
-            Work::Ssh => (SSH_PORT, ssh_server::command(path)),
+            Work::Ssh => (SSH_PORT, sshd::command(&ssh_directory(path))),
         }
-    }
-
-    fn spawn(&mut self, command: &mut Command, what: &str) -> Result<()> {
-        let started = process::spawn(command, &self.node, what)?;
-        self.servers.push(started);
-        Ok(())
     }
 
     /// The systems that can be measured, in the order of the tables.
@@ -266,7 +260,9 @@ fn image(works: &[Work], guest_program: Option<&Path>, host: &TestNode) -> Resul
     let node = guest_program.map_or_else(|| carina_vm::guest_program(&own), Path::to_owned);
     let mut base = Image::new();
     if works.contains(&Work::Ssh) {
-        base = ssh_server::add_key(base, host)?;
+        let key = sshd::key(&ssh_directory(host.path()));
+        let key = std::fs::read(key).attempt("reading a key")?;
+        base = base.file(SSH_KEY, 0o600, key);
     }
     let pack = || {
         let mut image = base
@@ -338,8 +334,9 @@ fn spec(node: &TestNode, has_passt: bool) -> GuestSpec {
     }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+/// Directory of the sshd's files below a node's run directory.
+fn ssh_directory(node: &Path) -> PathBuf {
+    node.join("ssh")
 }
 
 /// Name of the VM and part of that of the node.
