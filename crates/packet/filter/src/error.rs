@@ -40,14 +40,14 @@ pub enum FilterError {
         /// The address as written.
         text: String,
     },
-    /// A word other than the expected ones.
+    /// The expression has a word that cannot stand at this place.
     #[error("character {at}: found {found}, expected {wanted}")]
     Unexpected {
         /// Position of the unexpected word, in characters from 1.
         at: usize,
-        /// The word that was found.
+        /// The unexpected word of the expression.
         found: String,
-        /// What is expected there.
+        /// What the expression must have at this place.
         wanted: &'static str,
     },
     /// A word of the language that is not implemented.

@@ -167,10 +167,10 @@ pub enum GraphFileError {
         /// The fault on that line, as text.
         text: String,
     },
-    /// The table of an app lacks `kind`.
+    /// The table of an app has no key `kind`.
     #[error("apps.{app}: kind is missing; it is one of {known}")]
     NoKind {
-        /// Name of the app whose table lacks `kind`.
+        /// Name of the app whose table has no key `kind`.
         app: String,
         /// Names of all known kinds of app, as a list in text.
         known: String,

@@ -44,16 +44,16 @@ pub enum Edit {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {
-    /// The path is invalid.
+    /// The path that the request gives, such as `/softwire-config/name`, is malformed.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// The path leads to nothing in the configuration.
+    /// The configuration has no part at the path of the request.
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// The binding table refuses the change.
     #[error(transparent)]
     Change(#[from] ChangeError),
-    /// The value is not valid here.
+    /// The part of the configuration cannot have the value of the request.
     #[error("{0}")]
     Value(Fault),
     /// A path into the binding table names neither a softwire nor one of its leaves that can be

@@ -54,13 +54,13 @@ pub struct Blaster {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlastError {
-    /// A port is invalid.
+    /// The text of a port on the command line is not valid.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The configuration of a port is invalid.
+    /// The options of a port on the command line are not valid for its kind.
     #[error(transparent)]
     File(#[from] GraphFileError),
-    /// A link of the graph is invalid.
+    /// The graph of apps for the generator cannot be linked.
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// An app cannot be made.

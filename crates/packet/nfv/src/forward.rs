@@ -53,7 +53,7 @@ pub enum By {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForwardError {
-    /// A port is invalid.
+    /// The text of a port on the command line is not valid.
     #[error(transparent)]
     Port(#[from] PortError),
     /// The number of ports does not suit a wire.
@@ -71,16 +71,16 @@ pub enum ForwardError {
     /// The number of hops exceeds the largest TTL.
     #[error("{0} hops: must be at most {HOPS_MAX}")]
     TooManyHops(usize),
-    /// A port has no station.
+    /// Forwarding by route: a port has no address or no next hop.
     #[error(
         "{port} lacks an address and a next hop: forwarding by route needs both for every port, \
          such as --address {port}=10.0.0.1 --next {port}=10.0.0.2"
     )]
     NoStation {
-        /// Name of the port that lacks an address or a next hop.
+        /// Name of the port for which no address or no next hop is given.
         port: String,
     },
-    /// A port has two stations of one IP version.
+    /// Forwarding by route: a port has two addresses of one IP version.
     #[error(
         "{port} has another address of the IP version of {address}; give a port one address of \
          each version"
@@ -91,7 +91,7 @@ pub enum ForwardError {
         /// The second address.
         address: IpAddr,
     },
-    /// A route leads to a port that has no station of the route's IP version.
+    /// A route leads to a port that has no address or next hop of the route's IP version.
     #[error(
         "the route of {destination} leads to {port}, which lacks an address and a next hop of \
          this IP version; give both with --address and --next"
@@ -105,7 +105,7 @@ pub enum ForwardError {
     /// There is a file of routes, but no port with an address of their IP version.
     #[error("{0} has routes of {1}, but no port has an {1} address; give one with --address")]
     NoVersion(&'static str, &'static str),
-    /// A station or a route names a port that does not exist.
+    /// An address, a next hop or a route names a port that does not exist.
     #[error("there is no port {name}; the ports are {known}")]
     NoPort {
         /// The unknown name.
@@ -113,7 +113,7 @@ pub enum ForwardError {
         /// The names of all ports.
         known: String,
     },
-    /// The graph is invalid.
+    /// The graph of apps for the forwarder is not valid.
     #[error(transparent)]
     Graph(#[from] GraphFileError),
     /// An app cannot be made.

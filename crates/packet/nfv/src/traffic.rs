@@ -94,12 +94,14 @@ pub struct TrafficPort {
     pub esp: Option<toml::Table>,
 }
 
-/// Values from the command line for what a file does not specify.
+/// Values from the command line that apply if the file of ports does not specify them.
 #[derive(Clone, Debug)]
 pub struct Defaults {
-    /// The uplink for a file that names none; `None` if the command line names none either.
+    /// The uplink to use if the file has no uplink; `None` if the command line gives no uplink
+    /// either.
     pub uplink: Option<PortApp>,
-    /// Path of a port's socket; `%s` stands for the port's name.
+    /// Path of the socket of a port that has no key `socket` in the file; `%s` stands for the
+    /// port's name.
     pub sockets: String,
 }
 

@@ -8,7 +8,8 @@ use carina_wire::dif::Dialect;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ArgumentError {
-    /// The text is not a comparison with a severity of alarms.
+    /// The value of `--by-severity` is not `is:V`, `below:V` or `above:V`, where V is a severity
+    /// such as `major`; holds the value.
     #[error(
         "{0:?}: must be is:V, below:V or above:V, where V is warning, minor, major or \
         critical"
@@ -17,10 +18,10 @@ pub(crate) enum ArgumentError {
     /// The path of a RIB object does not begin with `/`.
     #[error("the name of an object begins with `/`: write /{0}")]
     NotRooted(String),
-    /// A condition on RIB objects lacks its field or its value.
+    /// A condition that selects RIB objects is not `FIELD=VALUE`.
     #[error("it must be FIELD=VALUE, without `&`")]
     Condition,
-    /// The text is not the name of a dialect; holds the text.
+    /// A dialect is not `native`, `rlite` or `irati`; holds the text.
     #[error("dialect {0} is unknown; valid values are {names}", names = dialects())]
     Dialect(String),
     /// The text is not a range of seeds, which has the form `0..1000`.
@@ -29,10 +30,10 @@ pub(crate) enum ArgumentError {
     /// The range of seeds is empty.
     #[error("the range {0} has no seeds; the first number must be less than the second")]
     NoSeed(String),
-    /// The address of a peer lacks the peer's name or the host.
+    /// A peer is not `NAME=HOST` or `NAME=HOST:PORT`.
     #[error("NAME=HOST or NAME=HOST:PORT is expected")]
     Peer,
-    /// The port of a graph lacks its kind, or one of its keys has no value.
+    /// The port of a graph is not a list of `KEY=VALUE`, separated by commas.
     #[error("kind=KIND,KEY=VALUE is expected, such as kind=af_xdp,interface=eth1")]
     GraphPort,
     /// The name of a peer is not well formed.
@@ -44,16 +45,18 @@ pub(crate) enum ArgumentError {
          {TAG_USUAL:#06x}"
     )]
     Ethertype(String),
-    /// `--join` lacks the DIF that the member joins.
+    /// The value of `carina import irati --join` is not `DIF` or `DIF=MEMBER`: its DIF is missing.
     #[error("DIF or DIF=MEMBER is expected")]
     Join,
-    /// A policy lacks its component or name, or a parameter has no value.
+    /// A policy is not `COMPONENT=NAME`, or one of the parameters after it is not `PARAM=VALUE`.
     #[error("the form is COMPONENT=NAME,PARAM=VALUE")]
     Policy,
-    /// An item of an impairment is unknown, or its value is wrong.
+    /// A word of an impairment, such as `delay=20ms`, is unknown, or its value is wrong; holds what
+    /// would be right.
     #[error("{0}")]
     Impairment(String),
-    /// The format in `vnet import --from` or `vnet export --to` is unknown; holds the valid ones.
+    /// The format in `vnet import --from` or `vnet export --to` is unknown; holds the names of the
+    /// known formats.
     #[error("valid values are {0}")]
     Format(String),
     /// The same parameter of a policy is given twice.

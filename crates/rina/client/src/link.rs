@@ -59,7 +59,7 @@ pub(crate) struct Link {
 pub(crate) enum Woken {
     /// The doorbell rang. The flow may have ended as well.
     Doorbell,
-    /// The flow has ended.
+    /// The flow has ended. SDUs may still wait in the ring.
     End,
     /// The time limit has passed, or a signal arrived.
     Neither,

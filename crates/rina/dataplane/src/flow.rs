@@ -48,7 +48,7 @@ pub(crate) enum Report {
     End,
     /// Frees the port-id. The worker that provides the flow reports the end.
     PortOnly,
-    /// Does nothing. The port-id is shared with another app, which does both.
+    /// Neither frees the port-id nor reports the end. Another app of the same port-id does so.
     Nothing,
 }
 

@@ -54,7 +54,9 @@ pub fn read_head(head: &[u8], length: usize) -> Option<(VnetHeader, usize)> {
     (sum_fits && cut_fits).then_some((header, VNET_HEADER_BYTES))
 }
 
-/// The bytes in front of a packet in its SDU; `None` if the packet is the whole SDU.
+/// The encoded `header`, which precedes the packet in the SDU. `None` if `header` leaves the
+/// receiver no work (checksum or segmentation): the SDU then has no header, and consists of the
+/// packet alone.
 #[must_use]
 pub fn header_bytes(header: &VnetHeader) -> Option<[u8; VNET_HEADER_BYTES]> {
     let has_work = header.checksum.is_some() || header.segments.is_some();

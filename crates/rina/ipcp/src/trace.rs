@@ -133,7 +133,7 @@ pub enum TraceEvent<'a> {
     PolicyChanged {
         /// Name of the component whose policy was changed.
         component: &'a str,
-        /// The policy in force from here on.
+        /// The policy that applies from this event on.
         policy: &'a str,
     },
     /// An enrollment, or an exchange by which two members become neighbours, began.
@@ -181,19 +181,19 @@ pub enum TraceEvent<'a> {
         /// The name that both IPCPs have.
         name: &'a str,
     },
-    /// Another member has the address of this IPCP, which changes its own.
+    /// Another member uses the same address as this IPCP. This IPCP takes a new address.
     AddressConflict {
         /// Name of the other member.
         name: &'a str,
-        /// The address that both members have.
+        /// The address that both members used.
         address: Address,
     },
-    /// An application name was registered here.
+    /// An application of this system was registered with this IPCP.
     NameRegistered {
         /// Name of the application that was registered.
         name: &'a str,
     },
-    /// The registration of an application name was withdrawn here.
+    /// The registration of an application with this IPCP was withdrawn.
     NameUnregistered {
         /// Name of the application whose registration was withdrawn.
         name: &'a str,
@@ -203,7 +203,7 @@ pub enum TraceEvent<'a> {
         /// Name of the application to which the flow was requested.
         name: &'a str,
     },
-    /// A flow was requested, here or by another member.
+    /// An application of this system or of another member's system requests a flow.
     FlowRequested {
         /// Key of the requested flow.
         flow: FlowKey,

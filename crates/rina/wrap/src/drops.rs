@@ -66,7 +66,7 @@ impl DropReason {
     }
 }
 
-/// Numbers of dropped datagrams, by the name of the reason.
+/// How many datagrams were dropped for each reason, by the reason's name.
 pub type Counts = BTreeMap<String, u64>;
 
 /// Returns the counts of all relays of the user whose name table is in the file `names`.

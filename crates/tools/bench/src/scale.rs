@@ -33,7 +33,8 @@ use crate::in_namespace::within;
 /// Which networks to make, how often, and how long they are idle.
 #[derive(Debug, Clone)]
 pub struct ScaleOptions {
-    /// Numbers of namespaces. Each network is a ring, with as many links.
+    /// Number of namespaces of each network to measure. A network is a ring, with as many links as
+    /// namespaces.
     pub nodes: Vec<usize>,
     /// Number of times that each network is made by each system.
     pub runs: usize,

@@ -56,9 +56,9 @@ pub enum ImportError {
 pub struct JsonError {
     /// Line, counted from 1.
     pub line: usize,
-    /// What is expected there.
+    /// What valid JSON would have at this place.
     pub expected: &'static str,
-    /// What was found there instead.
+    /// The characters that the file has at this place.
     pub found: String,
 }
 

@@ -25,8 +25,9 @@ pub struct Terms {
     pub reports_failures: bool,
     /// Cables still lose PDUs after the last fault has been repaired.
     pub loses_in_peace: bool,
-    /// Factor by which faults last longer than with native members. With three keep-alives of 20 or
-    /// 30 s, members do not detect one that is dead for some seconds.
+    /// By what factor faults last longer than in a DIF of the native dialect. Members of rlite and
+    /// IRATI need more time: they count a neighbour as lost after three unanswered keep-alives,
+    /// sent every 20 or 30 s.
     pub slowness: u64,
     /// Time without faults after which the faults must have no visible effect, in ns. It is longer
     /// than any retransmission lasts, and longer than members remember a silent member.

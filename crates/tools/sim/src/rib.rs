@@ -15,7 +15,7 @@ pub enum RibError {
     NoAnswer(String),
     /// The IPCP refuses, for this reason.
     Refused(String),
-    /// An object lacks a field.
+    /// An object does not have a field that the simulation reads.
     NoField {
         /// The object as the IPCP returned it.
         object: RibObject,

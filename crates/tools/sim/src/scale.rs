@@ -25,12 +25,13 @@ pub struct Size {
     pub seed: u64,
 }
 
-/// Arrangement of the systems.
+/// How DIFs are laid over the simulated systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// One DIF with all systems.
+    /// One DIF has all systems as members.
     Flat,
-    /// A DIF in each region, a DIF of the border systems, and a DIF above both.
+    /// Each region has a DIF, the border systems of all regions have one, and one more DIF runs
+    /// over these DIFs.
     Recursive,
 }
 

@@ -157,10 +157,10 @@ pub enum CaseError {
         /// The arrival rate of the setting, requests per unit of time.
         eta: f64,
     },
-    /// The drawn substrate is invalid.
+    /// The substrate that was drawn at random violates a limit.
     #[error("the substrate: {0}")]
     Substrate(#[from] SubstrateError),
-    /// A drawn request is invalid.
+    /// A request that was drawn at random violates a limit.
     #[error("a request: {0}")]
     Request(#[from] RequestError),
 }

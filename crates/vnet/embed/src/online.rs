@@ -16,7 +16,7 @@ pub struct Online<'c> {
     arrivals: &'c [Arrival],
     residual: Residual,
     next: usize,
-    /// Index of the request that waits for its answer.
+    /// Index of the request that the embedder must place or refuse next.
     asked: Option<usize>,
     /// End times of the living requests.
     ends: BinaryHeap<Reverse<(Tick, usize)>>,
@@ -27,7 +27,7 @@ pub struct Online<'c> {
     taken: [u64; 2],
 }
 
-/// Sums over the requests of a run that were answered so far.
+/// Sums over the requests of one simulation that the embedder has already placed or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Number of requests that arrived.
@@ -141,7 +141,7 @@ impl<'c> Online<'c> {
         &self.residual
     }
 
-    /// The sums over all requests that were answered so far.
+    /// The sums over all requests that the embedder has already placed or refused.
     #[must_use]
     pub fn tally(&self) -> &Tally {
         &self.tally

@@ -231,7 +231,7 @@ pub enum RequestError {
         node: NodeId,
         /// The kind of resource.
         what: &'static str,
-        /// The amount that the node needs.
+        /// How much of the resource the node needs.
         amount: u64,
     },
     /// A link needs more than the largest allowed rate.

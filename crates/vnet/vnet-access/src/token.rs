@@ -34,7 +34,7 @@ pub struct Claims {
     pub by: PublicKey,
     /// Name of the user for whom the token was made.
     pub sub: String,
-    /// Uid of the network that the holder may join.
+    /// Identifier (uid) of the network that the holder may join.
     pub vnet: VnetId,
     /// Name of the network that the holder may join.
     pub name: String,

@@ -72,8 +72,8 @@ pub enum Requester {
     },
     /// A provider to which this host belongs; other parts may be on other hosts.
     Provider {
-        /// The uid of the network at the provider. It differs from the record's uid, because two
-        /// agents on one machine may have parts of the same network.
+        /// Identifier (uid) of the network at the provider. It differs from the record's uid,
+        /// because two agents on one machine may have parts of the same network.
         vnet: VnetId,
     },
 }

@@ -37,10 +37,10 @@ pub enum Error {
     /// The interface through which links leave this host cannot be used.
     #[error("opening the underlay interface: {0}")]
     Underlay(carina_netdev::NetdevError),
-    /// The graph of the links is invalid.
+    /// The agent cannot build a graph of apps for the links of its networks.
     #[error("the graph of the links: {0}")]
     Graph(#[from] GraphError),
-    /// The engine refuses the graph of the links.
+    /// The engine refuses the graph of apps for the links.
     #[error("the graph of the links: {0}")]
     Configure(#[from] ConfigureError),
     /// The engine does not run.
@@ -160,7 +160,7 @@ pub enum Error {
         /// The name for which the node has no interface.
         interface: String,
     },
-    /// An impairment is invalid.
+    /// An impairment of a link has a value out of range; holds what would be right.
     #[error("impairment: {0}")]
     Impairment(String),
     /// A network of this name exists already.
@@ -196,7 +196,7 @@ pub enum Error {
     /// The network cannot be divided into parts.
     #[error(transparent)]
     Division(#[from] carina_vnet::division::DivisionError),
-    /// A part that a provider has ordered is invalid.
+    /// A provider orders a part of a network that violates a rule.
     #[error("the part: {0}")]
     Part(#[from] carina_vnet::host_part::PartError),
     /// A provider has ordered this network; operators of this host cannot change it.

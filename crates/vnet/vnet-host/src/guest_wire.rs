@@ -41,7 +41,7 @@ pub trait GuestCaller: Send + Sync + std::fmt::Debug {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
-    /// Uid of the node's network, which the provider has assigned.
+    /// Identifier (uid) of the node's network, which the provider has assigned.
     pub vnet: VnetId,
     /// Random number of the move, which the provider has given to both hosts.
     pub number: u64,

@@ -41,7 +41,7 @@ pub struct Manifest {
     pub format: String,
     /// Version of the format.
     pub version: u32,
-    /// The uid of the network.
+    /// Identifier (uid) of the network.
     pub vnet: VnetId,
     /// Document that describes the network.
     pub document: Document,

@@ -259,7 +259,7 @@ pub enum NodeRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkRequest {
-    /// Uid of the network that the request is about.
+    /// Identifier (uid) of the network that the request is about.
     pub vnet: VnetId,
     /// The request that the host carries out.
     pub ask: NodeRequest,

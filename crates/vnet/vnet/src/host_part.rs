@@ -45,7 +45,7 @@ pub struct VnetIdError(String);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPart {
-    /// Uid of the network of which this is a part.
+    /// Identifier (uid) of the network of which this is a part.
     pub vnet: VnetId,
     /// The network's name, chosen by its operator.
     pub name: String,

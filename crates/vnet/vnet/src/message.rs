@@ -33,7 +33,7 @@ mod part;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartKey {
-    /// Uid of the network to which the part belongs.
+    /// Identifier (uid) of the network to which the part belongs.
     pub vnet: VnetId,
     /// Number of the VNP's attempt to make the network.
     pub round: u64,
@@ -45,7 +45,7 @@ pub struct PartKey {
 pub enum ToVnp {
     /// Requests the network of this document. Repeating the same generation asks for its state.
     Want {
-        /// Uid of the requested network.
+        /// Identifier (uid) of the requested network.
         vnet: VnetId,
         /// Grows with each change of the document.
         generation: u64,
@@ -54,7 +54,7 @@ pub enum ToVnp {
     },
     /// Requests that the network be removed.
     Remove {
-        /// Uid of the network to remove.
+        /// Identifier (uid) of the network to remove.
         vnet: VnetId,
     },
 }
@@ -66,7 +66,7 @@ pub enum ToVnp {
 pub enum FromVnp {
     /// Reports the state of a network.
     Standing {
-        /// Uid of the network that the report is about.
+        /// Identifier (uid) of the network that the report is about.
         vnet: VnetId,
         /// The generation of the document that the report is about.
         generation: u64,
@@ -75,7 +75,7 @@ pub enum FromVnp {
     },
     /// Reports that nothing of the network is left.
     Removed {
-        /// Uid of the removed network.
+        /// Identifier (uid) of the removed network.
         vnet: VnetId,
     },
 }
@@ -158,14 +158,15 @@ pub enum ToPip {
     Advertise,
     /// Asks the PIP to reserve a part for a limited time.
     Reserve {
-        /// Uid of the network, and number of the attempt to make it.
+        /// Identifier (uid) of the network, and number of the attempt (round) to make it.
         key: PartKey,
         /// The part to reserve.
         part: Box<PartRequest>,
     },
     /// Asks the PIP to make the reserved part.
     Commit {
-        /// Uid of the network, and number of the attempt that reserved the part.
+        /// Identifier (uid) of the network, and number of the attempt (round) that reserved the
+        /// part.
         key: PartKey,
         /// The far tunnel end of each link that leaves the provider, by the link's end at a node of
         /// the part.
@@ -174,12 +175,12 @@ pub enum ToPip {
     /// Asks the PIP to release its reservations for this attempt and earlier ones; parts that are
     /// made stay.
     Cancel {
-        /// Uid of the network, and number of the last attempt to release.
+        /// Identifier (uid) of the network, and number of the last attempt to release.
         key: PartKey,
     },
     /// Asks the PIP to release all that is reserved or made for this attempt and earlier ones.
     Release {
-        /// Uid of the network, and number of the last attempt to release.
+        /// Identifier (uid) of the network, and number of the last attempt to release.
         key: PartKey,
     },
     /// Renews these parts. The VNP wants no others.
@@ -202,7 +203,7 @@ pub enum FromPip {
     Advertisement(Advertisement),
     /// The part is reserved.
     Offered {
-        /// Uid of the network, and number of the attempt.
+        /// Identifier (uid) of the network, and number of the attempt to make it (round).
         key: PartKey,
         /// The near tunnel end of each link that leaves the provider, by the link's end at a node
         /// of the part.
@@ -210,42 +211,44 @@ pub enum FromPip {
     },
     /// The part is not reserved.
     Refused {
-        /// Uid of the network, and number of the attempt.
+        /// Identifier (uid) of the network, and number of the attempt to make it (round).
         key: PartKey,
         /// Why the provider refuses the part.
         reason: Reason,
     },
     /// The provider is making the part.
     Committed {
-        /// Uid of the network, and number of the attempt.
+        /// Identifier (uid) of the network, and number of the attempt to make it (round).
         key: PartKey,
     },
     /// The provider has no such part: its reservation or lease has expired, or it was released.
     Lapsed {
-        /// Uid of the network, and number of the attempt.
+        /// Identifier (uid) of the network, and number of the attempt to make it (round).
         key: PartKey,
     },
     /// What was reserved for this attempt and earlier ones is released; a part that was made before
     /// stays.
     Cancelled {
-        /// Uid of the network, and number of the attempt.
+        /// Identifier (uid) of the network, and number of the attempt to make it (round).
         key: PartKey,
     },
     /// Nothing of this attempt and earlier ones is left.
     Released {
-        /// Uid of the network, and number of the attempt.
+        /// Identifier (uid) of the network, and number of the attempt to make it (round).
         key: PartKey,
     },
     /// Reports the state of a part.
     Status {
-        /// Uid of the network, and number of the attempt to which the part belongs.
+        /// Identifier (uid) of the network, and number of the attempt (round) to which the part
+        /// belongs.
         key: PartKey,
         /// State of the part.
         status: PartStatus,
     },
     /// The provider has a part that the VNP did not name in its last renewal.
     Held {
-        /// Uid of the network, and number of the attempt to which the part belongs.
+        /// Identifier (uid) of the network, and number of the attempt (round) to which the part
+        /// belongs.
         key: PartKey,
     },
     /// A node moves or has moved to another host of this provider, so that the node's links to

@@ -16,7 +16,7 @@ use crate::progress::PhaseTime;
 pub struct VnetReport {
     /// Name of the network.
     pub name: String,
-    /// Uid of the network.
+    /// Identifier (uid) of the network.
     pub vnet: VnetId,
     /// Generation of the requested network.
     pub generation: u64,

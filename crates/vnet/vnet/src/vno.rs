@@ -63,7 +63,7 @@ struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
-    /// Uid of the network.
+    /// Identifier (uid) of the network.
     pub vnet: VnetId,
     /// Name of the network.
     pub name: String,
@@ -89,7 +89,7 @@ pub enum WishError {
     /// There is no network of this name.
     #[error("there is no network `{0}`")]
     Unknown(String),
-    /// The grant is invalid.
+    /// The operator wants to grant rights that cannot be granted.
     #[error(transparent)]
     Grant(#[from] GrantError),
     /// This person has no grant that could be withdrawn.

@@ -113,7 +113,8 @@ struct Progress {
     tries: u32,
     offers: BTreeMap<String, Vec<(EndPart, TunnelEnd)>>,
     done: BTreeSet<String>,
-    /// The last status of each provider's part, with its round.
+    /// For each PIP, by name: the last status that the PIP has reported of its part. The number is
+    /// the round (attempt to make the network) that reserved this part.
     statuses: BTreeMap<String, (u64, PartStatus)>,
     told: Option<Standing>,
     /// How often the network was checked since its VNO last heard of it.

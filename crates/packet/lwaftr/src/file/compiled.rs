@@ -17,10 +17,10 @@ pub enum CompiledFileError {
     /// The file is truncated, or its text does not match the checksum.
     #[error("the compiled configuration is truncated or damaged: compile the text again")]
     Damaged,
-    /// The text inside is not a valid configuration.
+    /// The text in the file is not a valid configuration.
     #[error(transparent)]
     Text(#[from] ReadError),
-    /// The table inside is invalid.
+    /// The binding table in the file is invalid.
     #[error(transparent)]
     Table(#[from] CompiledError),
 }

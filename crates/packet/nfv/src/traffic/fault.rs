@@ -59,17 +59,17 @@ pub enum Fault {
     Type {
         /// Name of the field whose value has the wrong type.
         field: String,
-        /// The type that was found.
+        /// Type of the value that the file gives the field, such as `a string`.
         found: &'static str,
-        /// The type that is expected.
+        /// Type that the field must have, such as `a number`.
         wanted: &'static str,
     },
     /// A field is unknown.
     #[error("{field}: unknown field; expected {known}")]
     Unknown {
-        /// The unknown name.
+        /// The name in the file that is no field.
         field: String,
-        /// The fields that are allowed here.
+        /// Names of the fields that the table may have, as a list in text.
         known: String,
     },
     /// A mandatory field is missing.
@@ -98,10 +98,11 @@ pub enum Fault {
         /// The filter's fault.
         error: FilterError,
     },
-    /// The configuration of an app is invalid.
+    /// The file contains an invalid configuration of an app.
     #[error(transparent)]
     App(#[from] GraphFileError),
-    /// Two ports have the same name, or names whose app prefixes are equal.
+    /// Two ports have the same name, or long names from which Carina would derive the same names of
+    /// apps.
     #[error("port {name}: the port on line {other} already has this name")]
     TwoNames {
         /// Name of the port that is defined second and repeats the name.

@@ -24,8 +24,8 @@ pub struct Tunnel {
     /// Whether ESP also protects the resolver's messages, as in snabbnfv. If `false`, the next hop
     /// may be a router without the keys.
     pub protects_resolver: bool,
-    /// The router for the port's station, in a tunnel that carries packets in place of frames;
-    /// `None` in a tunnel of frames.
+    /// In a tunnel of packets: the gateway that Carina plays for the station (VM) at the port. It
+    /// answers the station's ARP requests for the gateway's address. `None` in a tunnel of frames.
     pub gateway: Option<ArpConfig>,
 }
 
@@ -42,10 +42,11 @@ pub enum TunnelProtocol {
     Ipip(IpipConfig),
 }
 
-/// The router for the station behind a tunnel of packets, not checked yet.
+/// The gateway that Carina plays for the station (VM) at a port whose tunnel carries packets; not
+/// checked yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GatewayDraft {
-    /// The router's IP address; the tunnel answers ARP for it.
+    /// The gateway's IP address. Carina answers ARP requests for it.
     pub address: Ipv4Addr,
     /// The station's IP address.
     pub station: Ipv4Addr,

@@ -85,10 +85,11 @@ pub(crate) struct ForwardArgs {
 /// How the output port of a frame is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// The other of two ports. With only one port: the port at which the frame arrived; --hops must
-    /// then be at least 1
+    /// The other one of two ports. With only one port: the port at which the frame arrived; --hops
+    /// must then be at least 1
     Wire,
-    /// The port where the destination MAC address was last seen
+    /// The port at which a frame from the destination MAC address arrived last; if none has
+    /// arrived, all other ports
     Mac,
     /// The port of the route with the longest prefix that contains the IPv4 or IPv6 destination
     /// address

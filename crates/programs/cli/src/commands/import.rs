@@ -49,7 +49,7 @@ pub(crate) struct IratiArgs {
     /// IRATI configuration file; its DIF templates must be in the same directory
     file: PathBuf,
     /// Let this system join the DIF by enrolling with MEMBER, or with any member; may be repeated
-    /// [default: it is the DIF's first member]
+    /// [default: this system is the DIF's first member]
     #[arg(long = "join", value_name = "DIF[=MEMBER]", value_parser = join)]
     joins: Vec<(String, Option<String>)>,
     #[command(flatten)]

@@ -76,12 +76,12 @@ pub(crate) enum NfvCommand {
 pub(crate) struct Source {
     /// File of the ports: TOML, or a Lua table as for snabbnfv
     file: PathBuf,
-    /// Port to use as the uplink if the file names none, such as eth1 or tap:inside [default: no
+    /// Port to use as the uplink if the file has no uplink, such as eth1 or tap:inside [default: no
     /// uplink]
     #[arg(long, value_name = "PORT")]
     uplink: Option<PortSpec>,
-    /// Path of the sockets of ports for which the file names none; %s is the port's name [default:
-    /// nfv/%s.sock in the run directory]
+    /// Path of the vhost-user socket of each port that has no key `socket` in the file; %s stands
+    /// for the port's name [default: nfv/%s.sock in the run directory]
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
 }

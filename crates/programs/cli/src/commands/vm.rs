@@ -125,11 +125,13 @@ pub(crate) struct PortArgs {
     vmpi: Option<VmpiName>,
 }
 
-/// Option for a process or container of this host that takes the place of a VM.
+/// Option that connects a process or container, or a VM of another hypervisor, in place of a VM of
+/// QEMU.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProcessArgs {
-    /// For a process or container in place of a VM: path of a socket on which this node listens for
-    /// the node of the process, such as /run/c/vmpi [default: the port is for a VM]
+    /// Unix socket at which this node awaits the Carina node of a process or container, such as
+    /// /run/c/vmpi; with --vmpi vsock: path of the vsock device of a Firecracker or Cloud
+    /// Hypervisor VM [default: the port is for a VM of QEMU]
     #[arg(long, value_name = "PATH", conflicts_with = "libvirt")]
     socket: Option<PathBuf>,
 }
@@ -221,9 +223,10 @@ pub(crate) struct RunArgs {
     /// Give the VM this IP address, such as 10.9.1.2/24, with a default route through this host;
     /// may be repeated
     ///
-    /// The node makes an interface ip-NAME on this host, which has the first free address of the
-    /// prefix. The node needs root or CAP_NET_ADMIN. In a guest from --disk, `carina node --guest`
-    /// gets the address from this host.
+    /// The node of this host makes an interface ip-NAME. This interface has the first address of
+    /// the prefix that is not the VM's (here 10.9.1.1). The node needs root or CAP_NET_ADMIN.
+    /// Inside the VM, the guest's node (with --disk: `carina node --guest`) learns the address from
+    /// this host and sets it.
     #[arg(long, value_name = "ADDRESS/BITS")]
     ip: Vec<carina_ip::Address>,
     /// Give packets of the VM the address of this host when they leave the host (by nftables), and

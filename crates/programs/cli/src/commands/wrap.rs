@@ -60,15 +60,17 @@ pub(crate) struct WrapArgs {
     /// [default: preload for a dynamic program, seccomp for a static one]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// Take the settings from the environment, and PROGRAM as the path of a file: a wrapped program
-    /// starts a static one
+    /// Take the settings from the environment, and PROGRAM as a path, not as a name to look up in
+    /// PATH. A wrapped program starts `carina wrap` with this option when it starts a static
+    /// program
     #[arg(long, hide = true)]
     inherited: bool,
     /// With --inherited: argument 0 of the program
     #[arg(long, hide = true, requires = "inherited", allow_hyphen_values = true)]
     arg0: Option<OsString>,
-    /// Relay the datagrams of a socket of a wrapped program: standard input is the relay's end of
-    /// the socket, and the settings are in the environment
+    /// Carry datagrams between one UDP socket of a wrapped program and flows, one flow for each
+    /// peer. Standard input is one end of a socket pair, of which the program has the other; the
+    /// environment has the settings of `carina wrap`
     #[arg(long, hide = true)]
     relay: bool,
     /// Print how many datagrams of sockets with several peers were dropped, for each reason, by

@@ -37,12 +37,14 @@ pub(super) struct NormalFlow {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FlowState {
-    /// Requested by an application of this system, not answered yet.
+    /// An application of this system has requested the flow; the remote application has not
+    /// accepted or refused it yet.
     Requested,
-    /// Requested by a peer, not answered here yet.
+    /// A remote application has requested the flow; the application of this system has not accepted
+    /// or refused it yet.
     Offered,
     Open,
-    /// Ended, but the reader has not received all SDUs.
+    /// The flow has ended, but the application of this system has not received all SDUs.
     Ending,
 }
 

@@ -53,18 +53,18 @@ pub enum CaseError {
     },
 }
 
-/// Possible numbers of nodes in a network.
+/// How many nodes a measured network can have.
 pub const NODES: std::ops::RangeInclusive<usize> = 3..=200;
-/// Possible numbers of providers.
+/// How many providers can make a measured network.
 pub const PROVIDERS: std::ops::RangeInclusive<usize> = 1..=8;
 
 /// Kinds of discovery that are measured by default.
 pub const DISCOVERIES: [Discovery; 3] = [Discovery::Pip, Discovery::Vnp, Discovery::Abstract];
 /// Ways to start VMs that are measured by default.
 pub const BOOTS: [Boot; 3] = [Boot::Cold, Boot::Clone, Boot::Pool];
-/// Numbers of nodes that are measured by default.
+/// How many nodes the networks have that are measured by default.
 pub const DEFAULT_NODES: [usize; 3] = [3, 6, 12];
-/// Numbers of providers that are measured by default.
+/// How many providers make the networks that are measured by default.
 pub const DEFAULT_PROVIDERS: [usize; 2] = [1, 3];
 
 impl Case {

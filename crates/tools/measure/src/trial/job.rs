@@ -174,17 +174,19 @@ pub enum Message {
         /// The ticket of the job.
         ticket: u64,
     },
-    /// From the client: requests a measurement.
+    /// The client asks the server for a measurement.
     Job(Job),
-    /// From the server: its transport is open, with its address if it has one.
+    /// The server tells the client that it awaits the client's transport (a socket or flow for the
+    /// SDUs of the job). Holds the address on which the server listens, if the transport has one.
     Opened(Option<SocketAddr>),
-    /// From the client: its end of the transport is open, with its address if it has one.
+    /// The client tells the server that its end of the transport is open. Holds the address of this
+    /// end, if the transport has one.
     Connected(Option<SocketAddr>),
-    /// From the server: its end of the transport is connected, so that SDUs may be sent.
+    /// The server tells the client that both ends are connected: SDUs may be sent.
     Go,
-    /// From the server: its report.
+    /// The server sends its report of the measurement.
     Report(SideReport),
-    /// From the server: it cannot run the job; the text says why.
+    /// The server cannot run the job; the text says why.
     Refused(String),
 }
 

@@ -12,7 +12,7 @@ use carina_vnet::host_part::{InterfaceAddress, VnetId};
 pub struct Facts {
     /// Issuer of the access point's tokens, as text for their holders: `ACCESS.NETWORK`.
     pub issuer: String,
-    /// Uid of the network to which the access point belongs.
+    /// Identifier (uid) of the network to which the access point belongs.
     pub vnet: VnetId,
     /// Name of the network to which the access point belongs.
     pub network: String,

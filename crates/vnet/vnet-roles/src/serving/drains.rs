@@ -45,7 +45,7 @@ pub struct DrainReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MovedNode {
-    /// Uid of the node's network.
+    /// Identifier (uid) of the node's network.
     pub vnet: VnetId,
     /// Name of the node's network.
     pub name: String,
@@ -57,7 +57,7 @@ pub struct MovedNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StayedNode {
-    /// Uid of the node's network.
+    /// Identifier (uid) of the node's network.
     pub vnet: VnetId,
     /// Name of the node's network.
     pub name: String,

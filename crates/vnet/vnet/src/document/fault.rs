@@ -281,7 +281,7 @@ pub enum Fault {
         /// The kind of test to which the bound belongs.
         subject: &'static str,
     },
-    /// A test of throughput lacks `rate_min`.
+    /// A test of throughput has no key `rate_min`.
     #[error("a test with throughput needs rate_min, for example rate_min = \"90Mbps\"")]
     NoRate,
 }

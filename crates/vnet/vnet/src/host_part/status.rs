@@ -10,7 +10,7 @@ use super::{Cause, VnetId};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostStatus {
-    /// Uid of the network that the report is about.
+    /// Identifier (uid) of the network that the report is about.
     pub vnet: VnetId,
     /// The generation of the part that this report describes.
     pub generation: u64,

@@ -16,7 +16,7 @@ pub enum ToAgent {
     Set(Box<HostPart>),
     /// Removes all of a network up to a generation; the agent never makes such a generation again.
     Remove {
-        /// Uid of the network to remove.
+        /// Identifier (uid) of the network to remove.
         vnet: VnetId,
         /// The last generation to remove.
         through: u64,
@@ -28,7 +28,7 @@ pub enum ToAgent {
     /// Ends a move, whether it was completed or given up. The source resumes a node that it was to
     /// send. The destination drops a node that it awaited and that does not run there yet.
     EndMove {
-        /// Uid of the network whose node moves.
+        /// Identifier (uid) of the network whose node moves.
         vnet: VnetId,
         /// Number of the move.
         number: u64,

@@ -41,7 +41,7 @@ pub struct ReceiveNode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendNode {
-    /// Uid of the network to which the node belongs.
+    /// Identifier (uid) of the network to which the node belongs.
     pub vnet: VnetId,
     /// The generation that the destination has during the move; the source has an older one.
     pub generation: u64,
@@ -106,7 +106,7 @@ pub struct RepointAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveStatus {
-    /// Uid of the network to which the moving node belongs.
+    /// Identifier (uid) of the network to which the moving node belongs.
     pub vnet: VnetId,
     /// Number of the move.
     pub number: u64,

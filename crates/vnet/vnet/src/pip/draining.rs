@@ -17,7 +17,7 @@ use super::{Pip, Step, TRIES};
 /// A node on a drained host, and where it could move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAway {
-    /// The uid of the node's network.
+    /// Identifier (uid) of the node's network.
     pub vnet: VnetId,
     /// The name of the node's network.
     pub name: String,

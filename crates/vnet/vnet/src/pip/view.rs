@@ -57,14 +57,16 @@ pub struct HostView {
     pub nics: Share,
 }
 
-/// How much of one resource exists, is promised, and is used.
+/// How much of one resource of a PIP (processors, memory, cards of a host; rate of a link) exists,
+/// is promised to networks, and is used by them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Share {
-    /// The amount that exists, free or not.
+    /// How much of the resource the host or link has, free or not.
     pub all: u64,
-    /// The amount promised to parts that are reserved or made; no other part can get it.
+    /// How much of the resource the PIP has promised to parts that are reserved or made; no other
+    /// part can get it.
     pub promised: u64,
-    /// The amount that parts which are made use; it is contained in `promised`.
+    /// How much of the resource the parts use that are made; `promised` includes it.
     pub used: u64,
 }
 
@@ -84,7 +86,7 @@ pub struct GroundLinkView {
 /// A provider's part of a network, with the hosts of its nodes and the paths of its links.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartView {
-    /// Uid of the network of which this is a part.
+    /// Identifier (uid) of the network of which this is a part.
     pub vnet: VnetId,
     /// The network's name, chosen by its operator.
     pub name: String,

@@ -20,8 +20,8 @@ pub(crate) struct AttachArgs {
     /// File that describes the port [default: search the files of all running nfv processes]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Path of the sockets of ports for which the file names none, with %s for the port's name, as
-    /// for `carina nfv run`
+    /// With --file: the path that --socket of `carina nfv run` gave to ports without a key `socket`
+    /// in the file; %s stands for the port's name [default: nfv/%s.sock in the run directory]
     #[arg(long, value_name = "PATH", requires = "file")]
     socket: Option<String>,
     /// Print arguments for QEMU (default)

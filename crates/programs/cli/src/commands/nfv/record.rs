@@ -20,8 +20,8 @@ pub(super) struct Record {
     pub pid: u32,
     /// Path of the file of ports.
     pub file: PathBuf,
-    /// The uplink of option `--uplink`, if it was given. It applies if the file of ports names
-    /// none.
+    /// The uplink of option `--uplink`, if it was given. It applies if the file of ports has no
+    /// uplink.
     pub uplink: Option<PortApp>,
     /// Path of the ports' sockets, with `%s` for the port's name.
     pub sockets: String,

@@ -62,8 +62,9 @@ pub(crate) struct AgentArgs {
     /// 192.0.2.254/24 [default: all hosts are on one segment]
     #[arg(long, value_name = "ADDRESS/BITS", requires = "underlay")]
     gateway: Option<InterfaceAddress>,
-    /// Interface of this host that a node may take for itself (`nics` in the document); may be
-    /// repeated [default: none]
+    /// Interface of this host that one node of a network can have as its card (`nics` in the
+    /// document): the agent passes all frames between node and interface; may be repeated [default:
+    /// none]
     #[arg(long = "nic", value_name = "INTERFACE")]
     nics: Vec<String>,
     /// Serve a web page that shows the networks, at this address of the loopback interface, such as

@@ -24,8 +24,8 @@ use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Measure embedding, instantiation and forwarding of virtual networks; compare with published
-/// results
+/// Measure embedding, instantiation and forwarding of virtual networks; compare with results from
+/// publications
 #[derive(Debug, Subcommand)]
 pub(crate) enum VnetBenchCommand {
     /// Measure embedding: how many requests for virtual networks Carina and three published
@@ -80,10 +80,12 @@ pub(crate) enum VnetBenchCommand {
     Scale(ScaleArgs),
 }
 
-/// Options of `carina vnet bench scale`.
+/// Options of `carina vnet bench scale`: how large the networks are, how often they are made, and
+/// how long they are idle.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScaleArgs {
-    /// Numbers of namespaces, separated by commas [default: 100,300,1000]
+    /// How many nodes (namespaces) a network has; each of several numbers, separated by commas, is
+    /// measured [default: 100,300,1000]
     #[arg(long, value_delimiter = ',')]
     nodes: Vec<usize>,
     /// Number of times that each system makes each network
@@ -117,10 +119,12 @@ pub(crate) struct InstantiateArgs {
     /// in advance) [default: all]
     #[arg(long, value_delimiter = ',')]
     boot: Vec<String>,
-    /// Numbers of nodes in the network, separated by commas [default: 3,6,12]
+    /// How many nodes a network has; each of several numbers, separated by commas, is measured
+    /// [default: 3,6,12]
     #[arg(long, value_delimiter = ',')]
     nodes: Vec<usize>,
-    /// Numbers of providers, each with one host, separated by commas [default: 1,3]
+    /// How many providers (PIPs), each with one host, make a network; each of several numbers,
+    /// separated by commas, is measured [default: 1,3]
     #[arg(long, value_delimiter = ',')]
     providers: Vec<usize>,
     /// Cases to measure in place of the options above, separated by commas:

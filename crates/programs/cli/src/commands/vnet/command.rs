@@ -311,7 +311,8 @@ pub(crate) enum VnetCommand {
         operator: OperatorArgs,
     },
     #[cfg(feature = "tools")]
-    /// Make six VMs in a ring, and compare the time of each phase with published figures
+    /// Make a network of six VMs in a ring; print the time of each phase of making it, beside the
+    /// times of a published system
     #[command(
         after_help = "Examples:\n  carina vnet demo\n  carina vnet demo --boot cold --keep\n  \
         carina --json vnet demo --runs 10"
@@ -413,8 +414,8 @@ pub(crate) enum VnetCommand {
         xmllint --noout --schema vnet.xsd demo.xml")]
     Schema,
     #[cfg(feature = "tools")]
-    /// Measure embedding, instantiation and forwarding of virtual networks; compare with
-    /// published results
+    /// Measure embedding, instantiation and forwarding of virtual networks; compare with results
+    /// from publications
     #[command(
         subcommand,
         after_help = "Example:\n  carina vnet bench embed --topology geant --seeds 3"

@@ -50,7 +50,8 @@ pub(super) struct ServedArgs {
 pub(crate) struct PipArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// TOML file that lists the PIP's hosts, links and borders (docs/reference/vnet-roles.md)
+    /// TOML file that lists the PIP's hosts, the links between them, and the borders (links to
+    /// other PIPs); see docs/reference/vnet-roles.md
     #[arg(long, value_name = "FILE")]
     inventory: PathBuf,
     /// Serve a read-only web page at this loopback address, such as 127.0.0.1:8098 [default: no
