@@ -116,7 +116,7 @@ values! {
     DropNoRoute = "drop_no_route",
     /// A PDU for a destination with a route, but without an N-1 flow to a neighbour on it.
     DropNoNeighbour = "drop_no_neighbour",
-    /// A PDU for a connection that does not exist here, or is not complete.
+    /// A PDU for an EFCP connection that this IPCP does not have, or that is not complete.
     DropUnknownConnection = "drop_unknown_connection",
     /// A PDU with a QoS-id that the DIF does not have.
     DropUnknownCube = "drop_unknown_cube",

@@ -33,7 +33,7 @@ pub struct LinkCounts {
 
 pub(super) struct FrameLink {
     pub(super) queue: FrameQueue,
-    /// Whether the app that puts frames here waits while there is no room.
+    /// Whether the app that puts frames on this link waits while the link has no room.
     pub(super) has_back_pressure: bool,
     counts: LinkCounts,
     shown: Option<[Counter; 3]>,

@@ -67,7 +67,7 @@ pub struct Ether {
 
 /// Resources that a side uses while it sends a packet: where frames go, pool, counters and MTU.
 pub struct Leaving<'a> {
-    /// Frames to send are appended here.
+    /// The frames that the side sends; appends to it.
     pub out: &'a mut Vec<Frame>,
     /// Counters of packets that are sent, and of packets that are dropped.
     pub counters: &'a mut Counters,

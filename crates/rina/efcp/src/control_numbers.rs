@@ -7,14 +7,14 @@ use crate::seq;
 #[derive(Debug)]
 pub(crate) struct ControlNumbers {
     pub(crate) bits: u8,
-    /// Difference between numbers here, which start with 1, and numbers on the wire, which start
-    /// with 0 in some profiles.
+    /// What to subtract from a number of this table, which starts with 1, to get the number on the
+    /// wire, which starts with 0 in some profiles: 0 or 1.
     pub(crate) less: u64,
     /// Whether both sides restart the numbers of control PDUs with each run of data.
     pub(crate) restarts: bool,
     /// Number of the next control PDU of this side.
     pub(crate) next: u64,
-    /// Highest number received; 0 for none.
+    /// Highest number of a control PDU received from the peer; 0 for none.
     pub(crate) last: u64,
     /// A number far above `last`. The next control PDU with a number slightly above it confirms the
     /// jump.

@@ -44,8 +44,8 @@ pub(crate) struct Sent<P> {
     pub(crate) is_resent: bool,
     /// Whether the PDU is considered lost and waits for its retransmission.
     pub(crate) is_lost: bool,
-    /// A hint for skipping: at least this many PDUs from here on are acknowledged. At least 1 for
-    /// an acknowledged PDU.
+    /// A hint for skipping acknowledged PDUs: this PDU and those after it, at least `skip` in all,
+    /// are acknowledged. At least 1 for an acknowledged PDU.
     pub(crate) skip: u32,
 }
 

@@ -130,7 +130,7 @@ struct Origin {
     /// When the member was last reachable.
     heard: Instant,
     is_visible: bool,
-    /// Value of the member's live entry of [`Kind::Member`], stored here for fast access.
+    /// Value of the member's live entry of [`Kind::Member`]; a copy for fast access.
     member: Option<Vec<u8>>,
 }
 

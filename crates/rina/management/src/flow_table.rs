@@ -62,21 +62,24 @@ pub(super) struct Flow {
 /// State of a flow.
 #[derive(Debug)]
 pub(super) enum State {
-    /// The directory lookup is under way.
+    /// An application of this system requests the flow. This member looks for the remote
+    /// application in the directory.
     Resolving,
-    /// The request was sent to a member. `others` are asked next if it refuses.
+    /// This member has sent the request to another member, and asks `others` next if that member
+    /// refuses.
     Requesting {
         exchange: Exchange,
         others: Vec<String>,
     },
-    /// The application here has been asked to accept the flow.
+    /// Another member requests the flow. The application of this system has not accepted or refused
+    /// it yet.
     Pending {
         requester: Requester,
         request: Message,
     },
     /// The flow carries data. `answer` is repeated for repeated requests.
     Open { answer: Option<Message> },
-    /// The application here has ended the flow; SDUs that it wrote are still being sent.
+    /// The application of this system has ended the flow; SDUs that it wrote are still being sent.
     Draining,
     /// The other side has ended the flow; SDUs that it sent may still arrive.
     Lingering {

@@ -16,7 +16,7 @@ pub enum ImportError {
         /// What is wrong, with the line.
         source: JsonError,
     },
-    /// A file is not valid YAML, or uses a part of YAML that is not supported here.
+    /// A file is not valid YAML, or uses a part of YAML that Carina's reader does not support.
     #[error("{file}: {source}")]
     Yaml {
         /// Name of the file that is not YAML.
@@ -62,7 +62,7 @@ pub struct JsonError {
     pub found: String,
 }
 
-/// Why a text is not YAML that is supported here.
+/// Why Carina's reader refuses a text as YAML.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct YamlError {

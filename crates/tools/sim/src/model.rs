@@ -113,7 +113,8 @@ pub(crate) struct Instance {
     /// State of each attachment, by index.
     pub links: Vec<Link>,
     pub flows: BTreeMap<FlowKey, FlowOwner>,
-    /// Flows that were deallocated here, but whose state the IPCP may still hold.
+    /// Flows that the application of this system has deallocated, but whose state the IPCP may
+    /// still hold.
     pub gone: BTreeSet<FlowKey>,
     pub address: Option<Address>,
     pub armed: Option<u64>,

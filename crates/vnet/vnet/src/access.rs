@@ -118,7 +118,7 @@ pub struct AccessReport {
     pub link: u32,
     /// UDP port on which the access point listens.
     pub port: u16,
-    /// The users of the document that may join here.
+    /// The users that may join at this access point, as the network's document lists them.
     pub users: Vec<UserReport>,
     /// Number of packets that the access point has discarded, by reason.
     pub discarded: BTreeMap<String, u64>,

@@ -73,7 +73,7 @@ pub struct Place {
     pub direction: Direction,
     /// The end of the link, `NODE:INTERFACE`.
     pub end: String,
-    /// Whether the node sends or receives the frames there.
+    /// Whether the node sends or receives the frames at this link end.
     pub act: Act,
     /// Number of the link to which this end belongs.
     pub link: u32,
@@ -81,11 +81,12 @@ pub struct Place {
     pub side: usize,
     /// Number of frames of the trace seen at this link end.
     pub seen: u64,
-    /// Time from the first echo request that the sending node emitted until the first frame here,
-    /// µs; `None` if no frame was seen, or on a host other than the sending node's.
+    /// Time from the first echo request that the sending node emitted until the first frame of the
+    /// trace at this link end, µs; `None` if no frame was seen, or on a host other than the sending
+    /// node's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_us: Option<u64>,
-    /// Whether the routes of the network lead over this port.
+    /// Whether the routes of the network lead over this link end.
     pub is_expected: bool,
 }
 

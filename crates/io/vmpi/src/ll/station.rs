@@ -74,7 +74,7 @@ impl Station {
         Station { map, side }
     }
 
-    /// Whether the page is lost, so that the memory mapped here is not what the peer sees.
+    /// Whether the page is lost, so that this side's mapping is not the memory that the peer sees.
     pub(super) fn is_lost(&self) -> bool {
         self.map.is_lost()
     }

@@ -96,16 +96,17 @@ pub(crate) struct Flow<R> {
 /// State of a flow.
 #[derive(Clone, Debug)]
 pub(crate) enum State<R> {
-    /// The request was sent and has not been answered.
+    /// This member has sent the request to another member, and has no answer yet.
     Requesting { until: Instant },
     /// The application no longer wants the flow, but the answer may still arrive.
     Abandoned { until: Instant },
-    /// The application here has been asked to accept the flow.
+    /// Another member requests the flow. The application of this system has not accepted or refused
+    /// it yet.
     Pending { request: R, until: Instant },
     /// The flow carries data.
     Open,
-    /// The application here has ended the flow; SDUs that it wrote are still being sent, until
-    /// `until` at most.
+    /// The application of this system has ended the flow; SDUs that it wrote are still being sent,
+    /// until `until` at most.
     Draining { until: Option<Instant> },
     /// The other side has ended the flow. SDUs that it sent before may still arrive, until `until`.
     /// `reason` says why the flow failed; it is empty if the other application closed the flow.

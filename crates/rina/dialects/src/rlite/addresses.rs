@@ -47,9 +47,9 @@ pub(super) struct OutdatedAddress {
 }
 
 impl Rlite {
-    /// The address that the IPCP `name` keeps at enrollment, if any: the one known here, or else
-    /// `asked`, unless another member has it. `asked` is the address that the IPCP claims; an IPCP
-    /// without an address claims 1.
+    /// The address that the IPCP `name` keeps at enrollment, if any: the address that this member
+    /// has recorded for it, or else `asked`, unless another member has it. `asked` is the address
+    /// that the IPCP claims; an IPCP without an address claims 1.
     pub(super) fn retained_address(&self, name: &str, asked: u64) -> Option<u64> {
         let known = self.members.get(name).map(|member| member.address);
         if known.is_some_and(|address| !self.is_taken(address, name)) {
@@ -284,8 +284,8 @@ impl Rlite {
         .collect()
     }
 
-    /// Stores a member's record, received from the neighbour `by` or made here. Returns true if it
-    /// is news; then send it to the other neighbours.
+    /// Stores a member's record, which the neighbour `by` has sent or, without `by`, this member
+    /// has made. Returns true if the record is news; then send it to the other neighbours.
     pub(super) fn set_member(
         &mut self,
         now: Instant,

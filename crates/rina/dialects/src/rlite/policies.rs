@@ -29,8 +29,8 @@ const AGE_MAX: Duration = Duration::from_secs(900);
 /// Default of `age-incr-intval`: step in which ages grow.
 const AGE_STEP: Duration = Duration::from_secs(10);
 
-/// rlite's name of a component, the name here, its policies (the first is the default), and the
-/// parameters of its policies with their help.
+/// A component of rlite: its name in rlite (`theirs`), its name in Carina (`here`), its policies
+/// (the first is the default), and the parameters of its policies, each with a help text.
 struct Component {
     theirs: &'static str,
     here: &'static str,
@@ -121,15 +121,15 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
 /// Why a policy or parameter cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PolicyError {
-    /// No component with this name has policies here.
+    /// A DIF of rlite has no component of this name with policies.
     Component(String),
-    /// The component has no policy with this name here.
+    /// In a DIF of rlite, the component has no policy of this name.
     Policy {
         component: &'static str,
         name: String,
         known: &'static [(&'static str, &'static str)],
     },
-    /// The component has no parameter with this name here.
+    /// In a DIF of rlite, the policies of the component have no parameter of this name.
     Parameter {
         component: &'static str,
         name: String,
@@ -310,7 +310,7 @@ impl Policies {
         all.collect()
     }
 
-    /// All policies, by the names of the components here.
+    /// The chosen policies, each with Carina's name of its component.
     pub(super) fn here(&self) -> Vec<(&'static str, PolicySpec)> {
         let all = COMPONENTS.iter().filter_map(|component| {
             let mut spec = self.chosen.get(component.theirs)?.clone();

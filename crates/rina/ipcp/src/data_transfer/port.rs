@@ -45,7 +45,7 @@ pub(super) struct Port<P> {
     pub(super) sent: (u64, u64),
     /// PDUs and bytes received.
     pub(super) received: (u64, u64),
-    /// PDUs that were dropped instead of being queued here.
+    /// PDUs that were dropped, because the queues of this N-1 flow did not accept them.
     pub(super) dropped: u64,
     management: Queue<P>,
     management_bytes: usize,

@@ -79,8 +79,8 @@ impl Core {
         capacity.conflict(&member.made_from.name, config.max_pdu, below)
     }
 
-    /// Determines the longest PDU of a DIF that starts here. Returns the N-1 DIF to wait for if its
-    /// capacity is not known yet.
+    /// Determines the longest PDU of a DIF, for a new member that has the DIF's configuration from
+    /// the start. Returns the N-1 DIF to wait for if its capacity is not known yet.
     ///
     /// # Errors
     /// An N-1 DIF cannot carry the configured length, or cannot carry any valid one.

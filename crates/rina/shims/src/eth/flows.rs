@@ -132,7 +132,8 @@ impl Eth {
         Some(at)
     }
 
-    /// The names of the flow that a station has requested, if its application is registered here.
+    /// The names of the flow that a station has requested, if the called application is registered
+    /// with this shim.
     fn requested_names(&self, from: Mac) -> Option<Names> {
         let names = self.arp_cache.requester(from)?;
         let is_here = self.flows.names.contains(&names.local);
@@ -141,8 +142,8 @@ impl Eth {
 
     /// Guesses the names of a flow of which this side has lost its state, for example by a restart:
     /// the first registered application is taken. If an IPCP to which peers connect is registered
-    /// here, there is no guess: the station probably runs a peer of it, and its SDUs before the
-    /// next M_CONNECT belong to the old flow.
+    /// with this shim, there is no guess: the station probably runs a peer of it, and its SDUs
+    /// before the next M_CONNECT belong to the old flow.
     fn guessed_names(&self, from: Mac) -> Option<Names> {
         let local = self.flows.names.first()?.clone();
         let remote = unknown_at(from).filter(|_| self.flows.connectable.is_empty())?;
@@ -169,7 +170,7 @@ impl Eth {
         }
     }
 
-    /// Processes an ARP request of a station for an application that is registered here.
+    /// Processes an ARP request of a station for an application that is registered with this shim.
     pub(super) fn handle_request(&mut self, from: Mac, names: Names, links: &mut Links) {
         let now = self.now;
         // A station does not request a flow that it has, so the old flow has ended on its side. A

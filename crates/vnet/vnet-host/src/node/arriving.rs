@@ -50,7 +50,7 @@ pub(crate) struct ArrivalNote {
     pub node: String,
     /// Number of the move.
     pub number: u64,
-    /// Generation of the part before the node runs here.
+    /// Generation of this host's part of the network before the node runs on this host.
     pub generation: u64,
     /// Names of the node's ports.
     pub ports: Vec<String>,

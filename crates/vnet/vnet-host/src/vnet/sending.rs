@@ -17,7 +17,7 @@ enum Ending {
     /// The destination has received the node, as far as this host knows; the provider decides where
     /// it runs.
     Away,
-    /// The node was not sent, and continues here.
+    /// The node was not sent, and continues on this host.
     Here(Error),
 }
 

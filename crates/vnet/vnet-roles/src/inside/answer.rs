@@ -111,13 +111,14 @@ pub struct EndReport {
     /// Round trip of the last probe, ns; `None` if no probe was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ns: Option<u64>,
-    /// Counters of frames that the node has sent here.
+    /// Counters of frames that the node has sent into the link at this end.
     pub sent: Passed,
     /// Counters of frames sent to the node, if the other end is not a node but users of an access
     /// point or a card.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Passed>,
-    /// Impairment of the frames that the node sends here; `None` for no impairment.
+    /// Impairment of the frames that the node sends into the link at this end; `None` for no
+    /// impairment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub impairment: Option<Impairment>,
 }

@@ -34,7 +34,8 @@ impl KeyDir {
     /// the number of certificates in the list.
     ///
     /// # Errors
-    /// There is no authority here, or it knows no certificate of the party.
+    /// The directory has no certificate authority, or this authority has issued no certificate to
+    /// the party.
     pub fn revoke(&self, party: &Identity) -> Result<usize, KeyError> {
         let path = self.path().join("ca.key");
         let key = KeyPair::from_pem(&read(&path)?).map_err(|error| KeyError::Content {

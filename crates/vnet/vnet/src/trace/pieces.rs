@@ -44,8 +44,8 @@ pub struct EndSighting {
     pub act: Act,
     /// Number of frames seen at this end.
     pub frames: u64,
-    /// Time from the first echo request that the sending node emitted until the first frame here,
-    /// µs; `None` on a host other than the sending node's.
+    /// Time from the first echo request that the sending node emitted until the first frame of the
+    /// trace at this link end, µs; `None` on a host other than the sending node's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_us: Option<u64>,
 }

@@ -20,8 +20,8 @@ pub struct Sightings {
 pub struct Sighting {
     /// Number of frames.
     pub frames: u64,
-    /// Time from the first echo request that the sending node emitted until the first frame here,
-    /// µs; `None` on a host other than the sending node's.
+    /// Time from the first echo request that the sending node emitted until the first frame of the
+    /// trace at this link end, µs; `None` on a host other than the sending node's.
     pub after_us: Option<u64>,
 }
 

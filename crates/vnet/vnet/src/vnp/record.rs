@@ -81,8 +81,8 @@ pub(super) enum Step {
     },
     /// Wait until all providers have reserved their parts.
     Reserving(Intent),
-    /// All parts are reserved: wait until all providers make them. From here the only way back is
-    /// to release everything.
+    /// All parts are reserved: wait until all providers make them. A network in this step cannot
+    /// return to planning; the VNP can only release everything.
     Committing {
         intent: Intent,
         /// For each provider, the far tunnel end of each link that leaves it.

@@ -18,7 +18,7 @@ pub(super) trait Queues: Send {
     /// The other half broke the queues or the format of a block.
     fn receive(&mut self, pipe: &mut Pipe, check: &mut BlockCheck<'_>) -> Result<(), Broken>;
 
-    /// Whether the other half cannot send anything, because the pipe here has no room.
+    /// Whether the other half cannot send anything, because this half's pipe has no room.
     fn is_blocked(&mut self, pipe: &mut Pipe) -> bool;
 
     /// Moves records from the pipe into blocks with this header, as long as there are buffers.

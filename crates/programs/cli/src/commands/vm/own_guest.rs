@@ -105,8 +105,8 @@ pub(super) fn guest_config(info: &VmInfo, has_ssh: bool) -> Result<String, Failu
     Ok(text)
 }
 
-/// Waits until the guest can be used as the options ask: until its sshd listens and is known here,
-/// and until its programs reach the proxy of `--internet`.
+/// Waits until the guest can be used as the options ask: until its sshd listens and the node of
+/// this host knows the sshd's name, and until its programs reach the proxy of `--internet`.
 pub(super) fn wait_for_services(
     shared: &Shared,
     running: &Running,
@@ -155,7 +155,7 @@ const APT_FILE: &str = "/etc/apt/apt.conf.d/90carina";
 const APT: &str = "Acquire::http::Proxy \"http://127.0.0.1:3128\";\n\
     Acquire::https::Proxy \"http://127.0.0.1:3128\";\n";
 
-/// How long a name may take to be known here.
+/// How long a name that the guest registers may take to be known to the node of this host.
 const NAME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Ports in the guest.
