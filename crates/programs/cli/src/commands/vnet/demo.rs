@@ -1,4 +1,5 @@
-//! `carina vnet demo`: makes six virtual machines, and compares the times with published figures.
+//! `carina vnet demo`: makes a network of six virtual machines, and prints the time of each phase
+//! beside the times of a published system.
 
 use carina_text::table::{Table, short};
 use carina_vnet::document::{Boot, Document, Form};
