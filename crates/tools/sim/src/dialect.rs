@@ -16,14 +16,16 @@ use carina_random::{Random, mix};
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     dialect: Dialect,
-    /// Members retransmit lost management PDUs. If they do not, information arrives with the next
-    /// refresh, a request for a flow fails, and a member may never learn that a flow has ended.
+    /// Whether members retransmit lost management PDUs. If they do not, information arrives with
+    /// the next refresh, a request for a flow fails, and a member may never learn that a flow has
+    /// ended.
     pub repeats_management: bool,
-    /// A caller that gives up a request tells the called side, which may have accepted it.
+    /// Whether a caller that gives up a request for a flow tells the called member, which may have
+    /// accepted it.
     pub withdraws_requests: bool,
-    /// The message that ends a flow tells whether all SDUs written before were delivered.
+    /// Whether the message that ends a flow says if all SDUs written before were delivered.
     pub reports_failures: bool,
-    /// Cables still lose PDUs after the last fault has been repaired.
+    /// Whether cables still lose PDUs after the last fault has been repaired.
     pub loses_in_peace: bool,
     /// By what factor faults last longer than in a DIF of the native dialect. Members of rlite and
     /// IRATI need more time: they count a neighbour as lost after three unanswered keep-alives,
@@ -37,7 +39,7 @@ pub struct Terms {
     pub refresh_ns: u64,
     /// Time after which a closed flow must have left nothing behind, in ns.
     pub part_ns: u64,
-    /// Differences from native members, as text for people.
+    /// How checks and faults differ from those of native members, as text for people.
     pub restrictions: &'static [&'static str],
 }
 
@@ -232,25 +234,30 @@ impl Default for FlowEnds {
 }
 
 const RLITE: [&str; 9] = [
-    "an SDU goes in one PDU: without delimiting a longer one is refused",
-    "no SDU protection: a damaged PDU is lost below",
-    "nothing of management is repeated: cables lose nothing after healing",
-    "M_DELETE of a flow is sent once: an end may stay open when it, a route or a system got lost",
-    "a request without an answer is not taken back: the called end may stay open",
-    "M_DELETE has no result: an end that gave up after R what it wrote, or left, seems in order",
-    "keep-alives of 20 s, three may be missed: trouble lasts four times as long, peace 300 s",
+    "an SDU goes in one PDU: there is no delimiting, so a longer SDU is refused",
+    "there is no SDU protection: a cable drops a damaged PDU",
+    "management messages are not repeated: cables lose nothing after the repair",
+    "M_DELETE of a flow is sent once: one end may stay open if M_DELETE, a route or a system was \
+     lost",
+    "a request without an answer is not withdrawn: the called end may stay open",
+    "M_DELETE has no result: if the other end gave up an SDU after R, or left the DIF, the flow \
+     seems to end normally",
+    "a neighbour is lost after three keep-alives of 20 s: faults last four times as long, and no \
+     fault occurs for 300 s before the checks",
     "addresses of 4 bytes, lifetime of 4 s, no concatenation, cubes best-effort and reliable",
     "a joining member learns the configuration; its RMT has the default policies",
 ];
 
 const IRATI: [&str; 7] = [
-    "an SDU goes in one PDU of at most 1470 bytes: without delimiting a longer one is refused",
-    "no SDU protection policy but none: a damaged PDU is lost below",
-    "requests are not repeated: of probes over cables that lose, one in three rounds must succeed",
-    "M_DELETE of a flow has no answer: an end may stay open when it, a route or a system got lost, \
-     as long as it has nothing to write",
-    "keep-alives of 30 s, three may be missed: trouble lasts four times as long, peace 400 s",
-    "every member has the template with the known addresses of all",
+    "an SDU goes in one PDU of at most 1470 bytes: there is no delimiting, so a longer SDU is \
+     refused",
+    "there is no SDU protection: a cable drops a damaged PDU",
+    "requests are not repeated: if cables lose PDUs, new flows are tried in up to three rounds",
+    "M_DELETE of a flow has no answer: one end may stay open if M_DELETE, a route or a system was \
+     lost, as long as this end has nothing to write",
+    "a neighbour is lost after three keep-alives of 30 s: faults last four times as long, and no \
+     fault occurs for 400 s before the checks",
+    "every member has the template with the addresses of all members",
     "addresses of 2 bytes, lifetime of 60 s, no concatenation, the two cubes of default.dif",
 ];
 

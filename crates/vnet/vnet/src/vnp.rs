@@ -117,7 +117,8 @@ struct Progress {
     /// the round (attempt to make the network) that reserved this part.
     statuses: BTreeMap<String, (u64, PartStatus)>,
     told: Option<Standing>,
-    /// How often the network was checked since its VNO last heard of it.
+    /// How often this process has checked the network since it last sent a message about it to the
+    /// VNO.
     looks: u32,
 }
 
