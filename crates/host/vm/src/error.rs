@@ -36,12 +36,12 @@ pub enum Error {
         /// The last lines of its standard error.
         detail: String,
     },
-    /// A value that was given cannot be used.
+    /// The description of a machine has a value that cannot be used.
     #[error("{what}: {reason}")]
     Invalid {
-        /// Name of the value.
+        /// Name of the unusable value.
         what: String,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong with the value, and what would be right.
         reason: String,
     },
     /// Something that Carina awaits of a machine did not happen within the time limit.

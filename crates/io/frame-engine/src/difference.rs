@@ -45,7 +45,7 @@ impl Difference {
         steps
     }
 
-    /// Whether the two graphs are equal, so that nothing changes.
+    /// Whether the old and the new graph are equal, so that there is nothing to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Difference::default()

@@ -217,8 +217,8 @@ const CROWDED_REST_NS: u64 = 20_000_000;
 const STREAM_NS: u64 = 20_000_000;
 /// Number of idle turns between two checks of doorbells. Turns without a system call are short.
 const LOOK_TURNS: u32 = 32;
-/// The same number on one processor. A device may ring too, and the turns of a slow processor are
-/// longer.
+/// Number of idle turns between two checks of doorbells on a system with one processor. A device
+/// may ring too, and the turns of a slow processor are longer.
 const LOOK_TURNS_SINGLE: u32 = 8;
 /// Largest number of idle turns between two yields. Even with several processors, an application
 /// may wait for this one.

@@ -60,7 +60,7 @@ pub enum FaultPlanError {
     Share {
         /// Name of the value in the plan, such as `loss`.
         name: &'static str,
-        /// The value that was given.
+        /// The invalid share, as it was given.
         share: f64,
     },
     /// A share of packets is to be reordered, but the plan has no delay, so they cannot overtake

@@ -27,7 +27,7 @@ pub enum NicError {
     Config {
         /// The configuration key.
         name: &'static str,
-        /// The value that was given.
+        /// The invalid value, as it was given.
         value: usize,
         /// The values that are allowed, as text.
         right: String,

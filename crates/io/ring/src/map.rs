@@ -23,7 +23,7 @@ pub const fn region_bytes(capacity: usize) -> usize {
 /// The state of a ring's stream of messages, which the producer sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// More pieces may follow.
+    /// The producer has not ended: more pieces may follow.
     Open,
     /// The stream ended as intended: the ring holds everything that remains.
     Closed,

@@ -156,12 +156,12 @@ const CHECKS_PER_CLOCK: u32 = 32;
 const YIELDS: u32 = 2;
 /// Number of consecutive fruitless waits after which most waits no longer yield.
 const FRUITLESS_MAX: u32 = 4;
-/// At least one in this many such waits yields again.
+/// Of so many waits after `FRUITLESS_MAX` fruitless ones, at least one yields.
 const FRUITLESS_RETRY_MAX: u32 = 1024;
 /// A yield that takes longer than this, in nanoseconds, has run a thread that has much work of its
 /// own.
 pub const CROWDED_NS: u64 = 300_000;
-/// Number of waits that sleep at once after such a yield.
+/// Number of waits that sleep at once after a yield of more than [`CROWDED_NS`].
 const CROWDED_WAITS: u32 = 64;
 /// Largest number of pauses: a few microseconds, as a pause takes 20 to 60 ns depending on the
 /// processor.

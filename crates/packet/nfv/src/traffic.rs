@@ -123,7 +123,7 @@ impl Defaults {
     }
 }
 
-/// The app of a port that was given on the command line.
+/// The kind and configuration of the app for a port that `--uplink` names.
 #[must_use]
 pub fn uplink_of(spec: &PortSpec) -> PortApp {
     let file: Option<toml::Table> = toml::from_str(&spec.table()).ok();

@@ -443,8 +443,8 @@ impl Pci {
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long frames wait for a card that accepts none, if this delays no other port.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same if it does delay other ports, because waiting frames occupy links and frames of the
-/// pool.
+/// How long frames wait for a card that accepts none, if this delays other ports: waiting frames
+/// occupy links and frames of the pool.
 const PATIENCE_SHARED: Duration = Duration::from_millis(10);
 /// How long a card may hold frames without sending any before it is reset.
 const STUCK: Duration = Duration::from_secs(2);

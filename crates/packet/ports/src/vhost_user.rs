@@ -421,8 +421,9 @@ const COUNT_EVERY: Duration = Duration::from_millis(100);
 /// How long frames wait for a guest that offers no buffers, if this delays no other port.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The same if it does delay other ports, because waiting frames occupy links and frames of the
-/// pool. Long enough for a guest whose virtual processor is preempted for one time slice.
+/// How long frames wait for a guest that offers no buffers, if this delays other ports: waiting
+/// frames occupy links and frames of the pool. Long enough for a guest whose virtual processor is
+/// preempted for one time slice.
 const PATIENCE_SHARED: Duration = Duration::from_millis(10);
 
 /// Length of the header in front of a frame, in bytes. (VIRTIO 1.2 §5.1.6)

@@ -39,7 +39,8 @@ pub enum Error {
     /// failed, or the node ended the flow.
     #[error("the flow failed: {reason}")]
     FlowFailed {
-        /// The reason that the node gave, or the fault that was found in the shared memory.
+        /// The reason that the node gave, or the fault that this library found in the shared
+        /// memory.
         reason: String,
     },
     /// The SDU is longer than the flow carries, or longer than the buffer into which it was to be

@@ -13,7 +13,7 @@ pub enum PolicyError {
     UnknownPolicy {
         /// Name of the component.
         component: &'static str,
-        /// Name of the policy that was given.
+        /// The unknown name of a policy, as it was given.
         policy: String,
         /// The names of the existing policies.
         known: Vec<&'static str>,
@@ -24,7 +24,7 @@ pub enum PolicyError {
         component: &'static str,
         /// Name of the policy.
         policy: &'static str,
-        /// Name of the parameter that was given.
+        /// The unknown name of a parameter, as it was given.
         parameter: String,
     },
     /// The value of a parameter is not a whole number within its range.
@@ -33,7 +33,7 @@ pub enum PolicyError {
         policy: &'static str,
         /// Name of the parameter.
         parameter: &'static str,
-        /// The value that was given.
+        /// The invalid value, as it was given.
         value: String,
         /// Smallest and largest valid value.
         range: RangeInclusive<u64>,

@@ -229,7 +229,7 @@ impl Shared {
     }
 }
 
-/// Time between two readings.
+/// Time between two readings of the DIF's directory.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest time between two readings, also while a scan asks for many.
 const PAUSE: Duration = Duration::from_millis(200);

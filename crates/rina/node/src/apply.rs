@@ -149,7 +149,7 @@ const GIVEN_UP: Duration = Duration::from_millis(500);
 /// Pause between two attempts in that time.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// The steps done so far, which can be undone.
+/// The steps by which the node has applied a configuration, so that it can undo them.
 struct Steps {
     /// The settings before the configuration was applied.
     former: Settings,
@@ -160,11 +160,13 @@ struct Steps {
 }
 
 enum Step {
-    /// An IPCP was created.
+    /// The node has created this IPCP.
     Made(IpcpId),
-    /// The named IPCP was removed. It can be recreated from the second value, if there is one.
+    /// The node has removed the IPCP of this name. The second value, if there is one, says how to
+    /// create it again.
     Removed(LocalName, Option<Former>),
-    /// A member got other N-1 DIFs. The second value is its specification before.
+    /// The node has given a member other N-1 DIFs. The second value is the member's specification
+    /// before that.
     Rebased(IpcpId, MemberSpec),
 }
 

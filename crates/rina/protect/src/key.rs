@@ -53,7 +53,7 @@ pub enum KeyError {
         name.escape_debug()
     )]
     Name {
-        /// The name that was given.
+        /// The invalid name, as it was given.
         name: String,
     },
     /// The cryptographic library refused the key.

@@ -26,7 +26,7 @@ pub(crate) struct Alternates {
 pub(crate) enum Touched {
     /// All destinations.
     All,
-    /// Only these destinations.
+    /// The alternates of these destinations only.
     Nodes(BTreeSet<Node>),
 }
 

@@ -13,7 +13,7 @@ use crate::message::Address;
 pub enum RoutingError {
     /// No policy has this name.
     UnknownPolicy {
-        /// The name that was given.
+        /// The unknown name, as it was given.
         name: String,
         /// The names of the existing policies.
         known: Vec<&'static str>,

@@ -20,13 +20,13 @@ pub enum DropReason {
     ProgramFull,
     /// The flow to the peer has no room.
     PeerFull,
-    /// More datagrams than 16 waited for the peer's flow.
+    /// Already 16 datagrams waited until the flow to the peer opens.
     FlowPending,
     /// The flow to the peer was refused.
     FlowRefused,
-    /// The flow to the peer has ended while datagrams waited for it.
+    /// The flow to the peer has ended before it took the waiting datagrams.
     FlowEnded,
-    /// The socket has the largest number of peers.
+    /// The program's socket already has the largest number of peers.
     TooManyPeers,
     /// The datagram is empty, which a flow cannot carry.
     Empty,

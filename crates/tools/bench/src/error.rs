@@ -36,7 +36,7 @@ pub enum Error {
     #[cfg(feature = "all")]
     #[error("an embedding does not fit: {0}")]
     Misfit(#[from] carina_embed::residual::Misfit),
-    /// Another figure could not be drawn.
+    /// The drawing library could not draw a figure.
     #[error("drawing {path}: {reason}")]
     Plot {
         /// Path of the file.

@@ -17,7 +17,7 @@ use crate::error::{Attempt, Error, Result};
 pub(crate) struct Program {
     child: Child,
     lines: Receiver<String>,
-    /// Lines of output other than those that were waited for.
+    /// Lines of output that no caller has waited for.
     other_lines: Vec<String>,
     what: String,
 }

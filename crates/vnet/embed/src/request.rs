@@ -42,7 +42,7 @@ impl Node {
 /// A link of a virtual network. It uses its rate on each substrate link of its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualLink {
-    /// The nodes at its ends.
+    /// The nodes at the ends of the link.
     pub ends: [NodeId; 2],
     /// Rate, in the unit of the substrate's links.
     pub rate: u64,

@@ -24,7 +24,7 @@ pub struct Host {
 /// A link between two hosts. Both directions share its rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The hosts at its ends.
+    /// The hosts at the ends of the link.
     pub ends: [HostId; 2],
     /// Capacity, in any unit that all links and requests share.
     pub rate: u64,

@@ -19,7 +19,7 @@ pub enum Refusal {
     OtherNetwork,
     /// Another system has already joined with the token.
     Used,
-    /// Another system of the same user has joined since.
+    /// Another system of the same user has joined with a newer token.
     Replaced,
     /// The token was revoked.
     Revoked,

@@ -264,7 +264,8 @@ impl Register {
         Ok(claims.clone())
     }
 
-    /// Those of the rights that the access point can give.
+    /// Of `rights`, the ones that the access point can give: `dif` only if its node is a member of
+    /// a DIF.
     fn given(&self, rights: &BTreeSet<Right>) -> BTreeSet<Right> {
         let has = |right: &&Right| **right == Right::Ip || self.facts.dif.is_some();
         rights.iter().filter(has).copied().collect()

@@ -255,7 +255,7 @@ const UNUSED: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 1 << 16;
 /// Time between two checks whether a capture must end.
 const TURN: Duration = Duration::from_millis(100);
-/// How long frames in flight are waited for when a capture ends.
+/// How long the agent waits for frames in flight when a capture ends.
 const LAST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

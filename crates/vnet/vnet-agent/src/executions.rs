@@ -12,7 +12,8 @@ use crate::error::Error;
 /// node, and the command's number.
 pub(super) type Key = (Vec<String>, String, String, u64);
 
-/// All commands with a number.
+/// The commands that run in nodes or have just ended, by the number under which operators fetch
+/// their output.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Executions(Arc<Mutex<BTreeMap<Key, State>>>);
 

@@ -27,7 +27,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// More than any document can request.
+    /// A capacity larger than any document can request.
     pub const MAX: Capacity = Capacity {
         cpus: u32::MAX as u64,
         memory_mib: u32::MAX as u64,

@@ -174,15 +174,16 @@ pub enum Error {
         /// The names of the existing networks, as a list in text.
         known: String,
     },
-    /// Another client uses a thing that only one can use at a time.
+    /// Another client uses the named thing, such as a console, which only one client can use at a
+    /// time.
     #[error("{0} is in use: another user is connected with write access")]
     Taken(&'static str),
-    /// No answer came in time.
+    /// The agent has waited for an answer or an event in vain.
     #[error("{what} within {} s", limit.as_secs_f32())]
     Timeout {
-        /// What was waited for.
+        /// What did not happen within the limit, as text.
         what: String,
-        /// How long it was waited for.
+        /// How long the agent waited.
         limit: Duration,
     },
     /// The network does not fit on this host.

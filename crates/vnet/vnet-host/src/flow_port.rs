@@ -161,7 +161,7 @@ impl FrameApp for FlowPort {
     }
 }
 
-/// Longer than any frame of the pool.
+/// Size of the buffer for an SDU, in bytes; longer than any frame of the pool.
 const SDU_MAX: usize = 1 << 16;
 
 #[cfg(test)]

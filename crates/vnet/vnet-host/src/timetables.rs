@@ -26,7 +26,7 @@ struct BegunTimetable {
 }
 
 impl BegunTimetables {
-    /// Those that the links of `part` still have.
+    /// The timetables that have begun, of links which `part` still has with the same timetable.
     pub(crate) fn of_part(&self, part: &HostPart) -> BegunTimetables {
         let links = part.links.iter();
         let begun = links.filter_map(|link| {

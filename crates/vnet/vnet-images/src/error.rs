@@ -39,7 +39,7 @@ pub enum ImageError {
     Locked {
         /// Path of the store.
         store: PathBuf,
-        /// How long the lock was waited for.
+        /// How long this command waited for the lock.
         limit: Duration,
     },
     /// A program of this host fails, or a suitable one is missing.

@@ -60,7 +60,7 @@ pub struct Served {
     pub name: String,
     /// Address at which the role listens.
     pub listen: Address,
-    /// The store of the role's state.
+    /// The store in which the role keeps its state.
     pub store: StoreName,
 }
 

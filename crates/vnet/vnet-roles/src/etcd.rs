@@ -44,7 +44,8 @@ pub struct EtcdStore {
 enum Repeat {
     /// The request may be repeated, because it changes nothing.
     Harmless,
-    /// Only if the request was not sent, because otherwise it may already have been executed.
+    /// The request may be repeated only if it was not sent: a request that was sent may already
+    /// have been executed.
     Unless,
 }
 

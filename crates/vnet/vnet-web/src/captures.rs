@@ -379,5 +379,5 @@ const ENDS: Duration = Duration::from_secs(1);
 const READ_BYTES: usize = 1 << 18;
 /// Time between two checks whether a capture must end.
 const TURN: Duration = Duration::from_millis(100);
-/// How long frames in flight are waited for when a capture ends.
+/// How long the page waits for frames in flight when a capture ends.
 const LAST: Duration = Duration::from_secs(1);

@@ -428,7 +428,7 @@ impl PathChoice {
         }
     }
 
-    /// Whether the host chooses the path.
+    /// Whether the host chooses how frames pass the link: through the kernel or the engine.
     #[must_use]
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
     pub fn is_auto(&self) -> bool {

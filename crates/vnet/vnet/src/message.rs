@@ -266,7 +266,7 @@ pub struct PartStatus {
     pub are_nodes_up: bool,
     /// Whether probes have passed all its links.
     pub are_links_up: bool,
-    /// Whether all its consoles answer.
+    /// Whether the consoles of all nodes of the part answer.
     pub are_consoles_ready: bool,
     /// What keeps the part from being ready; `None` if nothing does.
     pub obstacle: Option<Obstacle>,

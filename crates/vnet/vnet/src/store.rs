@@ -245,7 +245,7 @@ impl KeyRange {
         }
     }
 
-    /// The range of only this key.
+    /// The range that contains only this key.
     #[must_use]
     pub fn key(key: &str) -> KeyRange {
         KeyRange {

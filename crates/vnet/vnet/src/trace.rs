@@ -94,7 +94,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// An echo request.
+    /// The frames are echo requests.
     There,
     /// An echo reply.
     Back,

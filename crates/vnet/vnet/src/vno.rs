@@ -80,7 +80,7 @@ pub enum WishError {
     /// The store did not carry out the write, or does not answer.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Another process changed the network in between.
+    /// Another process changed the network after this one had read it.
     #[error("another client changed `{0}` at the same time; read it again, and retry")]
     Conflict(String),
     /// A network of this name is still being removed.
@@ -92,10 +92,10 @@ pub enum WishError {
     /// The operator wants to grant rights that cannot be granted.
     #[error(transparent)]
     Grant(#[from] GrantError),
-    /// This person has no grant that could be withdrawn.
+    /// The delegate of this name has no grant that could be withdrawn.
     #[error("{0} has no grant here")]
     NotGranted(String),
-    /// The network would have more grants than this.
+    /// The network would have more grants than this number, the largest allowed one.
     #[error("a network has {0} grants at most")]
     Grants(usize),
 }

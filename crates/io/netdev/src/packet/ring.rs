@@ -30,7 +30,7 @@ impl Layout {
         }
     }
 
-    /// The same layout with rings of other sizes: the receive ring has `rx_bytes`, a power of two,
+    /// This layout, but with rings of other sizes: the receive ring has `rx_bytes`, a power of two,
     /// and the send ring half of it. If fewer than 32 frames fit into that, the rings are larger.
     #[must_use]
     pub fn with_rings(self, rx_bytes: usize) -> Layout {

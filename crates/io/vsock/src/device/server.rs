@@ -491,5 +491,6 @@ const FLUSH: Duration = Duration::from_secs(2);
 
 /// Interval at which an idle device checks whether QEMU has disconnected, in nanoseconds.
 const LOOK_NS: u64 = 500_000_000;
-/// The same while programs connect or connections close, which have deadlines.
+/// Interval of this check while programs connect or connections close, which have deadlines, in
+/// nanoseconds.
 const SHORT_LOOK_NS: u64 = 50_000_000;

@@ -118,7 +118,7 @@ pub enum Fault {
     TwoAddresses {
         /// Name of the port that is defined second and repeats the address.
         name: String,
-        /// The MAC address.
+        /// The MAC address that two ports have.
         mac: Mac,
         /// Name of the port that is defined first with this address.
         other: String,
@@ -151,7 +151,7 @@ pub enum Fault {
     Needs {
         /// Name of the field that is present and requires another field.
         field: &'static str,
-        /// The required field.
+        /// Name of the field that is required and missing.
         needed: &'static str,
     },
 }

@@ -20,7 +20,7 @@ use carina_time::Duration;
 /// Parameter that each member configures for itself; an enroller does not send it.
 const ADDRESS: &str = "address";
 
-/// Default of `nack-wait`: how long objections to a proposed address are waited for.
+/// Default of `nack-wait`: how long a member waits for objections to an address that it proposes.
 const NACK_WAIT: Duration = Duration::from_secs(4);
 
 /// Default of `age-max`: age at which a lower flow is removed.
@@ -334,7 +334,7 @@ impl Policies {
         self.name("routing") == "link-state-lfa"
     }
 
-    /// How long objections to a proposed address are waited for.
+    /// How long this member waits for objections to an address that it proposes.
     pub(super) fn nack_wait(&self) -> Duration {
         self.duration("addralloc", "nack-wait", NACK_WAIT)
     }

@@ -36,9 +36,9 @@ const NO_ANSWER: &str = "no answer to M_CONNECT: the peer does not run, or its P
 const CONNECTED_AT_PEER: &str = "no answer to M_CONNECT: the peer runs, and takes this IPCP for a \
      neighbour that is still connected; it was sent M_RELEASE, or notices by itself within 80 s";
 
-/// How long the answer to the first M_CONNECT of an attempt is waited for.
+/// How long this IPCP waits for the answer to the first M_CONNECT of an attempt.
 pub(super) const CONNECT_WAIT: Duration = Duration::from_millis(2_500);
-/// How long the answer to the M_CONNECT after M_RELEASE is waited for.
+/// How long this IPCP waits for the answer to the M_CONNECT after M_RELEASE.
 const LAST_CONNECT_WAIT: Duration = Duration::from_secs(2);
 
 /// Time from M_RELEASE to the next M_CONNECT.

@@ -57,7 +57,7 @@ pub(super) struct Port<P> {
     scheduler: Box<dyn Scheduler>,
     policy: Box<dyn QueuePolicy>,
     arrivals: u64,
-    /// State of the PDU to send next.
+    /// The PDU that is sent next on this N-1 flow.
     staged: Staged<P>,
     /// By class: flows that wait for its queue to get shorter.
     held: Vec<VecDeque<FlowKey>>,
@@ -66,9 +66,9 @@ pub(super) struct Port<P> {
 /// State of the PDU that is sent next.
 enum Staged<P> {
     Nothing,
-    /// The first PDU of this queue.
+    /// The PDU at the front of this queue is sent next; it is not protected yet.
     Chosen(QueueClass),
-    /// This PDU, which has left its queue and has been protected.
+    /// This PDU is sent next; it has left its queue and is protected.
     Protected(QueueClass, P),
 }
 

@@ -15,7 +15,7 @@ use crate::cause::Cause;
 pub enum PolicyError {
     /// No component has this name.
     UnknownComponent {
-        /// Name of the component that was given.
+        /// The unknown name, as it was given.
         component: String,
         /// The names of all components.
         known: Vec<&'static str>,
@@ -55,7 +55,7 @@ pub enum PolicyError {
         policy: &'static str,
         /// Name of the parameter.
         parameter: String,
-        /// The value that was given.
+        /// The invalid value, as it was given.
         value: String,
         /// The values that are valid.
         wanted: ValidValues,

@@ -122,7 +122,7 @@ pub(super) struct Up {
 
 /// State of two IPCPs with a management channel between them.
 pub(super) enum Stage {
-    /// This IPCP joins the DIF through the other one.
+    /// This IPCP joins the DIF through the IPCP at the other end of the N-1 flow.
     Joining(Joining),
     /// The other IPCP joins through this one. `address` is the address assigned to it; 0 for none
     /// yet.

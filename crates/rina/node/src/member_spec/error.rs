@@ -89,7 +89,7 @@ pub enum MemberSpecError {
         /// Dialect of the DIF.
         dialect: &'static str,
     },
-    /// This number must not be 0.
+    /// The named field is 0, and must not be 0.
     #[error("config: {0} is 0; it must be 1 or more")]
     Zero(&'static str),
     /// The dialect does not support concatenation.

@@ -15,7 +15,7 @@ pub(super) struct GeneratorConfig {
     pub(super) size: usize,
 }
 
-/// The app that generates frames whose headers alone it writes.
+/// The app that generates frames: it writes their headers, and leaves the payload as it is.
 pub(super) struct Generator {
     headers: Vec<u8>,
     size: usize,

@@ -60,12 +60,12 @@ pub struct PlayedHost {
 /// Time from the moment at which a node is up until its console answers.
 pub const CONSOLE: Duration = Duration::from_millis(200);
 
-/// When an agent with an order dies.
+/// When an agent that has got an order dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// Before the agent has carried out any of the order.
+    /// The agent dies before it has carried out any part of the order.
     Before,
-    /// After it has carried the order out, but before it has reported that.
+    /// The agent dies after it has carried out the order, and before it reports that.
     After,
 }
 

@@ -41,11 +41,11 @@ pub(super) struct Trouble {
 /// Shares of accesses, in 1/10000, that fail or are disturbed in each way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shares {
-    /// The access fails. If it is a change, half of these changes reach the store.
+    /// The access fails. If the access is a change, the store has executed it in half of the cases.
     pub(super) unanswered: u32,
-    /// Another process does some of its work before the access.
+    /// The simulator lets another process of the role do some of its work before the access.
     pub(super) interleaved: u32,
-    /// A watch does not report yet what others have written.
+    /// A watch does not report yet what other processes have written.
     pub(super) late: u32,
     /// Before a watch, the store discards its history of changes.
     pub(super) compacted: u32,

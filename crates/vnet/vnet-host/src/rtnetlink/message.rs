@@ -254,9 +254,9 @@ fn address_in(value: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(octets).into())
 }
 
-/// Bytes of the body of a message about an interface, before the attributes.
+/// Bytes in front of the attributes in a message about an interface, without the header.
 const INTERFACE_BYTES: usize = 16;
-/// The same of a message about a route.
+/// Bytes in front of the attributes in a message about a route, without the header.
 const ROUTE_BYTES: usize = 12;
 /// Kinds of messages: RTM_NEWLINK and RTM_NEWROUTE.
 pub(super) const NEW_LINK: u16 = 16;

@@ -272,7 +272,7 @@ fn sightings_of(seen: &[Seen], own: &[Ipv4Addr], peer: Ipv4Addr) -> Sightings {
 const SNAP_BYTES: u32 = 2048;
 const READ_BYTES: usize = 1 << 16;
 const TURN: Duration = Duration::from_millis(20);
-/// How long frames in flight are waited for when the watch ends.
+/// How long the agent waits for frames in flight when the watch ends.
 const LAST: Duration = Duration::from_secs(1);
 /// Most frames that are kept, because other nodes may ping meanwhile.
 const SEEN_MAX: usize = 100_000;

@@ -297,7 +297,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: usize = 64;
 /// Time between two checks of the revocation list.
 const LOOK: Duration = Duration::from_secs(1);
-/// Number of such checks between two checks whether certificates have expired.
+/// Number of checks of the revocation list between two checks whether certificates have expired.
 const EXPIRY_ROUNDS: u32 = 30;
 /// Time to wait after an error of the system.
 const PAUSE: Duration = Duration::from_millis(100);

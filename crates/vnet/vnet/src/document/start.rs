@@ -65,14 +65,14 @@ pub enum StartError {
     /// A text contains a character that no file or argument can have.
     #[error("{0} has a control character other than tab and line break, or is empty")]
     Text(String),
-    /// There is more of something than a node can have.
+    /// The document gives a node more commands, files or other things than a node can have.
     #[error("{what}: there are {count}; at most {max} are possible")]
     TooMany {
-        /// What is counted, with its unit.
+        /// What the node has too many of, as text.
         what: &'static str,
-        /// How many there are.
+        /// How many the document gives the node.
         count: usize,
-        /// How many are possible.
+        /// How many a node can have.
         max: usize,
     },
     /// A path in the node is not absolute, or has `.` or `..`.

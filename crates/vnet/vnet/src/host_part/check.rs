@@ -122,7 +122,7 @@ pub enum PartError {
         node: String,
         /// The field that is out of range.
         what: &'static str,
-        /// The value in the part.
+        /// The value that the part has, out of range.
         value: u64,
         /// The least allowed value.
         min: u64,

@@ -254,11 +254,12 @@ fn fault(error: FrameError) -> DownReason {
     }
 }
 
-/// This side's window in bytes: what the peer may have on the way.
+/// How many bytes the peer may have sent that this side has not read.
 const WINDOW_BYTES: u32 = 256 << 10;
 const WINDOW: u64 = WINDOW_BYTES as u64;
 
-/// After so many bytes read, this side reports to the peer how many bytes it has read.
+/// Number of bytes that this side reads between two reports to the peer of how many bytes it has
+/// read.
 const SHOWN_BYTES: u64 = 4 << 10;
 
 /// This side stops to read the socket at so many bytes that it could not move on.

@@ -20,7 +20,7 @@ use crate::ll::VmpiImpl;
 #[derive(Debug)]
 pub struct HostPort {
     domain: String,
-    /// Never readable: the thread of the device does all work.
+    /// A descriptor that never becomes readable, because the thread of the device does all work.
     quiet: EventFd,
 }
 

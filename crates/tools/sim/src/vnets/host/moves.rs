@@ -23,7 +23,7 @@ pub struct Sent {
     pub guest: Guest,
 }
 
-/// A move in which a host takes part.
+/// A move of a node from or to this host.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
     vnet: VnetId,
