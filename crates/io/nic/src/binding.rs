@@ -23,11 +23,11 @@ pub use crate::guardian::guard_with;
 /// How a process accesses a PCI device: through sysfs or through VFIO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessMethod {
-    /// Through VFIO if the device is behind an IOMMU, otherwise through sysfs.
+    /// Access the device through VFIO if it is behind an IOMMU, otherwise through sysfs.
     Auto,
-    /// Through the files of sysfs. The device uses physical addresses.
+    /// Access the device through its files in sysfs. The device uses physical addresses.
     Sysfs,
-    /// Through VFIO. The device can access only the memory that is mapped for it.
+    /// Access the device through VFIO. It can access only the memory that is mapped for it.
     Vfio,
 }
 

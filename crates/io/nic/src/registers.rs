@@ -36,9 +36,9 @@ pub trait Registers {
 /// The kernel's interface through which this process accesses a device.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
-    /// Through the files of the device in this directory of sysfs.
+    /// The registers are accessed through the files of the device in this directory of sysfs.
     Sysfs(&'a Path),
-    /// Through this open device of VFIO.
+    /// The registers are accessed through this open device of VFIO.
     Vfio(&'a VfioDevice),
 }
 

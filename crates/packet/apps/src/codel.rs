@@ -35,7 +35,7 @@ pub struct QueueCounts {
 /// How long packets may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelTimes {
-    /// Waiting time that is acceptable permanently.
+    /// How long packets may wait in the queue all the time, without a drop.
     pub target: Duration,
     /// How long packets may wait longer than the target before CoDel acts: about the longest round
     /// trip of the flows.

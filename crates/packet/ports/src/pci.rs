@@ -75,12 +75,12 @@ pub struct PciConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PciAccess {
-    /// Through VFIO if the card is behind an IOMMU, else through sysfs.
+    /// Access the card through VFIO if it is behind an IOMMU, else through sysfs.
     #[default]
     Auto,
-    /// Through the files of sysfs.
+    /// Access the card through its files in sysfs.
     Sysfs,
-    /// Through VFIO.
+    /// Access the card through VFIO.
     Vfio,
 }
 

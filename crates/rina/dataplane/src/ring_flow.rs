@@ -17,7 +17,7 @@ use crate::flow::{Flow, requested_close};
 pub(crate) struct RingFlow {
     flow: Flow,
     end: Endpoint,
-    /// Set if the other side of the channel is another worker.
+    /// The crossing to another worker, if that worker has the other side of the channel.
     crossing: Option<Crossing>,
     /// A record of the application that is only partly on the link.
     partial: Option<Lease>,

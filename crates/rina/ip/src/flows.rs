@@ -30,7 +30,7 @@ pub(crate) struct FlowLimits {
     pub unknown_max: usize,
     /// Largest number of refusals to remember.
     pub refused_max: usize,
-    /// For how long a refused flow is not requested again.
+    /// How long the member waits after a refused request before it requests the same flow again.
     pub refused_for: Duration,
     /// Time without packets after which a flow is deallocated.
     pub idle: Duration,

@@ -194,7 +194,7 @@ const FLOWS_MAX: usize = 1024;
 const UNKNOWN_MAX: usize = 32;
 /// Largest number of refusals that a member remembers.
 const REFUSED_MAX: usize = 4096;
-/// For how long a refused flow is not requested again.
+/// How long the member waits after a refused request before it requests the same flow again.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 /// Largest number of prefixes of other members.
 const MEMBERS_MAX: usize = 1 << 16;

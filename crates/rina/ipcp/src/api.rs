@@ -355,9 +355,9 @@ pub enum Event {
 /// Direction of a PDU that a [`Watch`] sees: received or sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// Received from an N-1 flow.
+    /// The IPCP has received the PDU from an N-1 flow.
     In,
-    /// Sent to an N-1 flow.
+    /// The IPCP has sent the PDU to an N-1 flow.
     Out,
 }
 

@@ -104,9 +104,9 @@ pub enum Direction {
     /// The direction is unknown.
     #[default]
     Unknown,
-    /// Received by this system or IPCP.
+    /// The system or IPCP has received the packet.
     In,
-    /// Sent by this system or IPCP.
+    /// The system or IPCP has sent the packet.
     Out,
 }
 

@@ -47,9 +47,9 @@ pub struct Case {
 /// Whether frames go to the host or to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// From the front end to the back end.
+    /// Frames go from the front end (the guest's driver) to the back end (the host).
     ToHost,
-    /// From the back end to the front end.
+    /// Frames go from the back end (the host) to the front end (the guest's driver).
     ToGuest,
 }
 

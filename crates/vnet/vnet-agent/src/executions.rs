@@ -12,8 +12,8 @@ use crate::error::Error;
 /// node, and the command's number.
 pub(super) type Key = (Vec<String>, String, String, u64);
 
-/// The commands that run in nodes or have just ended, by the number under which operators fetch
-/// their output.
+/// The commands that run in nodes, and the requests to end a command that came before the command
+/// itself, each by its [`Key`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Executions(Arc<Mutex<BTreeMap<Key, State>>>);
 

@@ -188,13 +188,14 @@ pub struct EndPart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Far {
-    /// At a node on the same host.
+    /// The other end is an interface of a node on the same host.
     Here(EndPart),
-    /// On another host, which a tunnel reaches.
+    /// The other end is on another host, which a tunnel reaches.
     Host(FarHost),
-    /// At end users, who join from outside: the link is an access point.
+    /// The other end is the systems of end users, who join from outside: the link is an access
+    /// point.
     Users(Users),
-    /// At a physical network card of the same host.
+    /// The other end is a physical network card of the same host.
     Nic(Nic),
 }
 

@@ -336,9 +336,9 @@ pub struct PartLink {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PartEnd {
-    /// At a node of the part.
+    /// The piece of the link ends at an interface of a node of the part.
     Node(EndPart),
-    /// At the border of this name, which leads to another provider.
+    /// The piece of the link ends at the border of this name, which leads to another provider.
     Border(String),
 }
 

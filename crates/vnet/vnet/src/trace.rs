@@ -90,13 +90,13 @@ pub struct Place {
     pub is_expected: bool,
 }
 
-/// Direction of a frame: echo request or reply.
+/// Direction of the frames of a trace: echo requests or replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// The frames are echo requests.
     There,
-    /// An echo reply.
+    /// The frames are echo replies.
     Back,
 }
 

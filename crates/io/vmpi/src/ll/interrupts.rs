@@ -8,10 +8,10 @@ use super::VmpiImpl;
 /// How a guest learns of signals of its host: by interrupt or by polling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interrupts {
-    /// By an interrupt through VFIO if the guest has an IOMMU and its kernel has vfio-pci;
-    /// otherwise by polling.
+    /// The guest learns of signals by an interrupt through VFIO if it has an IOMMU and its kernel
+    /// has vfio-pci; otherwise it polls.
     Auto,
-    /// By polling, which has no requirements.
+    /// The guest polls for signals, which has no requirements.
     Poll,
 }
 

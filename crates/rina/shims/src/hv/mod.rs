@@ -48,9 +48,9 @@ struct ChannelFlow {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FlowState {
-    /// Requested by this side, not answered yet.
+    /// An application of this system has requested the flow; the peer has not answered yet.
     Requested,
-    /// Requested by the peer, not answered yet.
+    /// The peer has requested the flow; the application of this system has not answered yet.
     Offered,
     Open,
 }

@@ -20,7 +20,8 @@ pub(super) enum Phase {
     Greeting,
     /// The peer has connected; its name is not known yet.
     Expecting,
-    /// An application was asked to accept the flow.
+    /// The peer has requested a flow; the application of this system has not accepted or refused it
+    /// yet.
     Offered,
     /// The flow is open.
     Open,

@@ -34,11 +34,13 @@ use crate::unix_name::bind_label;
 /// How a datagram to an address must be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendTo {
-    /// By the kernel, with its address.
+    /// The kernel sends the datagram to its address.
     Kernel,
-    /// Without the address: the socket is a flow to it.
+    /// The program's socket is the end of a flow to the address: the library writes the datagram
+    /// alone.
     Connected,
-    /// Without the address, behind this header.
+    /// The program's socket leads to a relay: the library writes this header, which has the
+    /// address, and then the datagram.
     Relayed([u8; datagram_header::BYTES]),
 }
 

@@ -22,7 +22,7 @@ enum Source {
     Others,
 }
 
-/// Refused tokens of a source since its last event.
+/// How many tokens of one source were refused since the last event about this source.
 #[derive(Debug)]
 struct Counted {
     count: u64,

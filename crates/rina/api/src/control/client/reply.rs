@@ -34,7 +34,7 @@ enum Framing {
 #[derive(Clone, Copy)]
 enum Chunk {
     First,
-    /// Inside a chunk, of which this many bytes remain.
+    /// The reader is inside a chunk, of which this many bytes remain.
     Within(u64),
     Last,
 }

@@ -18,7 +18,7 @@ pub(super) struct RemoteFrames {
     ask: SendRequest,
     /// The position of the next portion.
     next: u64,
-    /// Received bytes that were not read yet.
+    /// Bytes that the VNO has sent and the page's reader has not read.
     waiting: Vec<u8>,
     has_ended: bool,
 }
