@@ -16,7 +16,7 @@ use std::net::IpAddr;
 pub struct Message<'a> {
     /// What the message is.
     pub kind: Kind,
-    /// Number of the request that it answers.
+    /// Number of the request that this message answers.
     pub sequence: u32,
     /// What follows the header.
     pub body: &'a [u8],

@@ -31,9 +31,10 @@ use self::ring::Ring;
 pub enum XdpMode {
     /// The device reads and writes the memory of this process directly.
     ZeroCopy,
-    /// The kernel copies the frames in its driver.
+    /// The kernel's driver of the interface copies the frames.
     Native,
-    /// The kernel copies the frames at the generic hook in front of its network stack.
+    /// The kernel copies the frames at its generic hook, in front of the network stack; works with
+    /// every driver.
     Generic,
 }
 

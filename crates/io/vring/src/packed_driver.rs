@@ -17,7 +17,7 @@ use crate::split_layout::{Descriptor, INDIRECT, NEXT, WRITE};
 pub struct PackedDriver {
     ring: PackedMemory,
     memory: GuestMemory,
-    /// Free ids.
+    /// Buffer ids that no chain uses.
     ids: Vec<u16>,
     /// Number of descriptors of the chain with each id; 0 if the device does not have it.
     lengths: Box<[u16]>,

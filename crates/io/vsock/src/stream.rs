@@ -18,7 +18,7 @@ pub(crate) struct Stream {
     /// Whether the socket may have bytes to read.
     pub(crate) is_readable: bool,
     is_writable: bool,
-    /// Whether the guest sends nothing more.
+    /// Whether the guest has announced that it sends nothing more.
     is_last: bool,
     has_ended: bool,
     is_broken: bool,

@@ -96,9 +96,9 @@ pub enum TableError {
     Overlap {
         /// IPv4 address that both softwires have.
         ipv4: Ipv4Addr,
-        /// How the later softwire divides the ports.
+        /// How the later softwire divides the ports of the address among customers.
         ports: PortSets,
-        /// How the earlier softwire divides the ports.
+        /// How the earlier softwire divides the ports of the address among customers.
         others: PortSets,
         /// Number of the line with the earlier softwire.
         other: u32,

@@ -82,7 +82,7 @@ pub struct VhostUser {
     counters: Counters,
 }
 
-/// What is kept per pair of rings for frames to the guest.
+/// State of one pair of rings, for frames to the guest.
 #[derive(Default)]
 struct Pair {
     /// Frames already taken from the link: segments of a longer frame, or frames assigned to this

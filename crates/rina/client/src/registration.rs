@@ -66,7 +66,7 @@ pub enum RegistrationEvent {
     AcceptedFlow {
         /// Number of the [`FlowRequest`] that was accepted.
         number: u32,
-        /// The flow, which uses rings.
+        /// The flow; its SDUs pass rings in shared memory.
         flow: Box<Flow>,
     },
     /// A request was accepted without waiting, but the flow was not allocated.

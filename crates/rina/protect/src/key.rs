@@ -36,7 +36,7 @@ pub enum KeyError {
     Exposed {
         /// Path of the key file that other users can read.
         path: PathBuf,
-        /// Mode of the file.
+        /// Permission bits of the key file.
         mode: u32,
     },
     /// A line is not a valid key.

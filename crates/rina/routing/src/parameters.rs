@@ -63,7 +63,7 @@ pub(crate) struct Parameters {
     pub paths: Paths,
     /// Limits of the database of links.
     pub limits: Limits,
-    /// Time from a change of a link to the computation.
+    /// Time from a change of a link until the routes are computed again.
     pub delay: Duration,
     /// Shortest time between two computations.
     pub hold: Duration,

@@ -384,7 +384,7 @@ pub fn is_first_after_close(socket: BorrowedFd<'_>, mark: Mark) -> bool {
 
 /// State of a flow that `connect` requested without waiting.
 enum Pending {
-    /// The node has not answered yet.
+    /// The library has requested the flow, and the node has not answered yet.
     Requested,
     /// The flow exists.
     Allocated,

@@ -26,7 +26,7 @@ pub(crate) struct Steps {
 pub(crate) struct Repointed {
     /// Number of the link.
     pub number: u32,
-    /// The side of the end that stays: before and after.
+    /// The side of the link (0 or 1) at which the end is that stays on this host: before and after.
     pub side: [usize; 2],
     /// Whether the other end was on this host before the change, and is not after it.
     pub goes: bool,
@@ -175,8 +175,8 @@ pub(crate) fn with_new_links(before: &HostPart, wanted: &HostPart) -> Option<Hos
     is_suitable.then_some(part)
 }
 
-/// How the other end of a link changes its host; `None` if neither part has it on another host, or
-/// no end stays here.
+/// How the far end of a link moves to another host; `None` if neither part has the far end on
+/// another host, or if no end of the link stays on this host.
 fn repointed(before: &LinkPart, after: &LinkPart, steps: &Steps) -> Option<Repointed> {
     let is_far = |link: &LinkPart| matches!(link.far, Far::Host(_));
     let is_local = |link: &LinkPart| matches!(link.far, Far::Host(_) | Far::Here(_));

@@ -23,7 +23,7 @@ pub trait Machine: Send + 'static {
     /// The role that this state machine is.
     const ROLE: Role;
 
-    /// The roles of parties that may send it messages.
+    /// The roles of parties that may send messages to this role.
     const CALLERS: &'static [Role];
 
     /// Processes a party's messages, a JSON list.

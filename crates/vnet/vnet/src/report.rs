@@ -132,9 +132,9 @@ pub struct LinkReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkPath {
-    /// The engine of the network, in the agent's process.
+    /// The network's engine, in the agent's process, moves the frames.
     Engine,
-    /// The kernel: filters redirect the frames from one port of the link to the other.
+    /// The kernel moves the frames: filters redirect them from one port of the link to the other.
     Kernel,
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Arrived {
 /// How far [`Member::move_burst`] came.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// No SDU is left.
+    /// All SDUs of the flow that had arrived were read.
     All,
     /// As many packets as a burst has; more may have arrived.
     Burst,

@@ -108,7 +108,7 @@ pub enum MemberSpecError {
     Policy {
         /// Name of the component that has no such policy.
         component: &'static str,
-        /// The configured policy.
+        /// Name of the configured policy, which the dialect does not have.
         name: String,
         /// Dialect of the DIF.
         dialect: &'static str,

@@ -24,7 +24,7 @@ use super::unsteady_store::{Shares, Trouble, UnsteadyStore};
 #[derive(Debug)]
 pub(super) struct Process<M> {
     pub(super) machine: RefCell<Option<M>>,
-    /// Messages and timers that it has not handled yet.
+    /// Messages and timers that the process has not handled yet.
     inbox: RefCell<VecDeque<Work>>,
     pub(super) trouble: Rc<RefCell<Trouble>>,
     pub(super) timer_at: Cell<Instant>,

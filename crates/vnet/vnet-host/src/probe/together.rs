@@ -29,7 +29,7 @@ pub(crate) struct EchoRequest {
     pub own: Ipv4Addr,
     /// Address that is to answer.
     pub peer: Ipv4Addr,
-    /// How often it is sent.
+    /// How often the echo request is sent.
     pub asks: Asks,
 }
 

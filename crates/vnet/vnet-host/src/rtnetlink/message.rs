@@ -15,7 +15,7 @@ pub(crate) struct Interface {
     pub name: String,
     /// Number of the interface in its namespace.
     pub index: u32,
-    /// MAC address; `None` if it has none of 6 bytes.
+    /// MAC address of the interface; `None` if the interface has no address of 6 bytes.
     pub mac: Option<Mac>,
     /// MTU in bytes.
     pub mtu: u32,

@@ -51,7 +51,7 @@ struct Places(Mutex<(u64, BTreeMap<u64, Guest>)>);
 struct Guest {
     caller: Identity,
     certificate: CertificateDer<'static>,
-    /// Dropping it ends the connection.
+    /// Dropping this sender ends the connection.
     _end: oneshot::Sender<()>,
 }
 

@@ -74,9 +74,9 @@ impl EventLog {
 
 /// Most events that are kept.
 const EVENTS_MAX: usize = 1000;
-/// Most of them from delegates.
+/// Most events of all delegates together that are kept.
 const OF_DELEGATES_MAX: usize = 500;
-/// Most of them from one delegate.
+/// Most events of one delegate that are kept.
 const OF_DELEGATE_MAX: usize = 200;
 /// Most characters of an event.
 const WORDS_MAX: usize = 1000;

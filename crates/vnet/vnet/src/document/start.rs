@@ -31,7 +31,7 @@ pub struct NodeFile {
     pub mode: Option<String>,
 }
 
-/// What a node is given at its start.
+/// Environment, files and commands that a node gets when it starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {

@@ -45,7 +45,7 @@ pub enum PartError {
         /// Name of the node that boots the image.
         node: String,
     },
-    /// The part has more of something than a network can have.
+    /// The part has more nodes, links or other things than a network can have.
     #[error("{count} {what}: a network has at most {max}")]
     TooMany {
         /// The kind of things, in the plural.

@@ -145,11 +145,11 @@ struct NodeEnd {
     is_to_bridge: bool,
 }
 
-/// What a node reaches over others.
+/// The links and nodes that a node reaches over other nodes.
 struct Paths {
-    /// The links at which it has no interface, each with the first hop.
+    /// The links at which the node has no interface, each with the first hop towards the link.
     links: Vec<(usize, Hop)>,
-    /// The other nodes, each with the first hop.
+    /// The other nodes, each with the first hop towards the node.
     nodes: Vec<(usize, Hop)>,
 }
 

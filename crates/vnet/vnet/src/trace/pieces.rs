@@ -40,7 +40,7 @@ pub struct EndSighting {
     pub direction: Direction,
     /// The link end, `NODE:INTERFACE`.
     pub end: String,
-    /// Whether the node sends or receives the frames there.
+    /// Whether the node sends or receives the frames at this link end.
     pub act: Act,
     /// Number of frames seen at this end.
     pub frames: u64,

@@ -18,7 +18,7 @@ pub(super) struct RemoteFrames {
     ask: SendRequest,
     /// The position of the next portion.
     next: u64,
-    /// Bytes that the VNO has sent and the page's reader has not read.
+    /// Bytes of the capture that have arrived, and that no read has returned yet.
     waiting: Vec<u8>,
     has_ended: bool,
 }
