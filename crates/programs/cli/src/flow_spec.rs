@@ -16,50 +16,50 @@ pub(crate) const SPEC_HELP: &str = "The flow specification: `reliable` (every SD
 and in order), `unreliable` (no requirement) or `flow-controlled` (in order, and the receiver \
 is not overrun; lost SDUs are not retransmitted). Append fields that differ from it: \
 max_sdu_gap=COUNT, max_loss=SHARE, max_delay=TIME, max_jitter=TIME, avg_bandwidth=RATE, \
-in_order=true|false, as in `unreliable,max_sdu_gap=2,max_loss=1%`. A shim over a network offers \
+in_order=true|false, as in `unreliable,max_sdu_gap=2,max_loss=1%`. The shims eth and udp offer \
 no reliable flow";
 
 /// Why a text is not a flow specification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SpecError {
-    /// The text begins with none of the three names.
+    /// The text does not begin with `reliable`, `unreliable` or `flow-controlled`.
     #[error("{0:?} must be reliable, unreliable or flow-controlled")]
     Name(String),
-    /// A part after the first comma has no `=`.
+    /// A part behind the first comma is not `FIELD=VALUE`.
     #[error("{0:?} must be FIELD=VALUE")]
     NotAField(String),
-    /// The value of a field is wrong.
+    /// The text behind the first comma names an unknown field, or the value of a field is wrong.
     #[error("{field}: {reason}")]
     In {
         /// Name of the field as the user wrote it, such as `max_loss`, or an unknown name.
         field: String,
-        /// What is wrong with the value.
+        /// What is wrong with the field or its value.
         reason: Box<SpecError>,
     },
-    /// The field does not exist.
+    /// A flow specification has no field of this name.
     #[error(
         "there is no such field; there are max_sdu_gap, max_loss, max_delay, max_jitter, \
          avg_bandwidth and in_order"
     )]
     UnknownField,
-    /// The value is not a number of SDUs.
+    /// The value of `max_sdu_gap` is neither a number of SDUs nor `any`.
     #[error("{0:?} must be a number of SDUs, or `any`")]
     Gap(String),
-    /// The rate is in SDUs per second, but must be in bits per second.
+    /// The value of `avg_bandwidth` is in SDUs per second, but must be in bits per second.
     #[error("must be in bits per second, such as 10Mbit")]
     NotBits,
-    /// The value is neither `true` nor `false`.
+    /// The value of `in_order` is neither `true` nor `false`.
     #[error("{0:?} must be true or false")]
     NotABool(String),
-    /// The time is below 1 µs or does not fit into the field (2^32 − 1 µs).
+    /// The value of `max_delay` or `max_jitter` is below 1 µs or above 2^32 − 1 µs (about 4294 s).
     #[error("{0} must be between 1us and 4294s")]
     TimeRange(String),
-    /// The value is not a duration.
+    /// The value of `max_delay` or `max_jitter` is not a duration, such as 50ms.
     #[error(transparent)]
     Duration(#[from] DurationError),
-    /// The value of a field is neither a valid rate, such as 10Mbit, nor a valid fraction, such as
-    /// 1%.
+    /// The value of `avg_bandwidth` is not a rate, such as 10Mbit, or the value of `max_loss` is
+    /// not a fraction, such as 1%.
     #[error(transparent)]
     Traffic(#[from] ParseError),
 }
