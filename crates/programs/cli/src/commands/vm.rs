@@ -125,13 +125,11 @@ pub(crate) struct PortArgs {
     vmpi: Option<VmpiName>,
 }
 
-/// Option that connects a process or container, or a VM of another hypervisor, in place of a VM of
-/// QEMU.
+/// Option that connects a process, container or other hypervisor in place of QEMU.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProcessArgs {
     /// Unix socket at which this node awaits the Carina node of a process or container, such as
-    /// /run/c/vmpi; with --vmpi vsock: path of the vsock device of a Firecracker or Cloud
-    /// Hypervisor VM [default: the port is for a VM of QEMU]
+    /// /run/c/vmpi; with --vmpi vsock, that of Firecracker or Cloud Hypervisor [default: for QEMU]
     #[arg(long, value_name = "PATH", conflicts_with = "libvirt")]
     socket: Option<PathBuf>,
 }
@@ -223,10 +221,9 @@ pub(crate) struct RunArgs {
     /// Give the VM this IP address, such as 10.9.1.2/24, with a default route through this host;
     /// may be repeated
     ///
-    /// The node of this host makes an interface ip-NAME. This interface has the first address of
-    /// the prefix that is not the VM's (here 10.9.1.1). The node needs root or CAP_NET_ADMIN.
-    /// Inside the VM, the guest's node (with --disk: `carina node --guest`) learns the address from
-    /// this host and sets it.
+    /// The node of this host makes an interface ip-NAME, with the first address of the prefix that
+    /// is not the VM's (10.9.1.1), and needs root or CAP_NET_ADMIN. In the VM, the guest's node
+    /// (with --disk: `carina node --guest`) gets the address from this host.
     #[arg(long, value_name = "ADDRESS/BITS")]
     ip: Vec<carina_ip::Address>,
     /// Give packets of the VM the address of this host when they leave the host (by nftables), and
