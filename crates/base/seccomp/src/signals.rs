@@ -8,8 +8,9 @@ use rustix::io::Errno;
 
 use crate::listener::outcome;
 
-/// A descriptor from which the supervisor reads the signals that it receives. The signals are
-/// blocked for the calling thread and for threads that it starts afterwards.
+/// A descriptor from which the supervisor process reads the signals that it receives, by
+/// signalfd(2). The thread that creates this value blocks the signals, for itself and for the
+/// threads that it starts afterwards.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
 

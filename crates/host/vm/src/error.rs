@@ -31,9 +31,10 @@ pub enum Error {
     /// A program of the host failed.
     #[error("{command} failed: {detail}")]
     Command {
-        /// The command line, shortened.
+        /// The program and its arguments, such as `qemu-img info disk.qcow2`.
         command: String,
-        /// The last lines of its standard error.
+        /// The program's exit status and the last lines of its standard error, or why it did not
+        /// start.
         detail: String,
     },
     /// The description of a machine has a value that cannot be used.

@@ -100,7 +100,7 @@ impl Pool {
         }
     }
 
-    /// Number of clones that are ready now. Does not wait.
+    /// Number of clones of the VM that are ready in this pool now. Does not wait.
     pub fn ready(&self) -> usize {
         self.shelf.lock().ready.len()
     }
@@ -110,11 +110,11 @@ impl Pool {
         self.shelf.lock().failed
     }
 
-    /// Waits until `wanted` clones are ready.
+    /// Waits until at least `wanted` clones of the VM are ready in this pool.
     ///
     /// # Errors
     ///
-    /// They are not ready within `limit`.
+    /// Fewer clones are ready after `limit`.
     pub fn wait_ready(&self, wanted: usize, limit: Duration) -> Result<()> {
         let stock = self.shelf.lock();
         let too_few = |stock: &mut Stock| stock.ready.len() < wanted;

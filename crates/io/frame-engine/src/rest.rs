@@ -16,7 +16,7 @@ pub(super) struct Rest {
     idle: IdlePolicy,
     budget: AdaptiveSpin,
     is_awake: bool,
-    /// The network is visited in the next breath even if it sleeps.
+    /// Whether the worker visits its network of apps in the next breath even if the network sleeps.
     is_woken: bool,
     /// The end of the last breath in which something moved.
     moved_at: Instant,

@@ -128,7 +128,8 @@ impl<R: Registers> Intel<R> {
     /// Resets a device and starts it.
     ///
     /// # Errors
-    /// The device does not complete the reset, or its rings do not start; the memory is too small.
+    /// The device does not complete the reset, a ring of the device does not start, or `memory` is
+    /// too small for the rings and buffers of `settings`.
     pub fn start(
         model: Model,
         registers: R,

@@ -95,10 +95,11 @@ pub struct Internal {
 /// of the IPv6 access network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// Filter for frames that arrive, in the syntax of pcap-filter(7); others are dropped. `None`
-    /// accepts all.
+    /// Filter in the syntax of pcap-filter(7): the AFTR drops arriving frames that do not match.
+    /// `None` accepts all frames.
     pub ingress_filter: Option<String>,
-    /// Filter for frames that leave, in the same syntax; others are dropped. `None` accepts all.
+    /// Filter in the syntax of pcap-filter(7): the AFTR drops frames that do not match instead of
+    /// sending them. `None` sends all frames.
     pub egress_filter: Option<String>,
     /// Whether incoming ICMP packets are accepted.
     pub allows_icmp: bool,

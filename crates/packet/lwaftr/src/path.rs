@@ -18,7 +18,8 @@ pub struct Step {
     pub name: String,
     /// Keys of a list entry: names of leaves, with their values.
     pub keys: Vec<(String, String)>,
-    /// Position of the entry among the entries that match the keys, from 1; `None` for all of them.
+    /// Which of the list entries that match `keys` the step selects, counted from 1; `None` selects
+    /// all entries that match.
     pub position: Option<usize>,
 }
 

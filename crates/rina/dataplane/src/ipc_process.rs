@@ -113,10 +113,10 @@ pub struct FlowRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The name is registered already.
+    /// The application name to register is already registered on this system.
     #[error("the name {0} is already registered here; choose another or end the first")]
     NameTaken(AppName),
-    /// The name that should be withdrawn is not registered.
+    /// The application name to withdraw is not registered at present.
     #[error("the name {0} is not registered here")]
     NotRegistered(AppName),
     /// No application is registered with the called name at the other side.

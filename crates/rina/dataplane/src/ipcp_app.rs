@@ -108,7 +108,7 @@ pub enum Request {
         /// Refuses the flow: the reason, as text for the peer.
         answer: Result<FlowLinks, String>,
     },
-    /// Refuses an incoming flow that the manager has not answered.
+    /// Refuses an incoming flow that the manager has neither accepted nor refused so far.
     Refuse {
         /// Port-id of the incoming flow, from the event that reported the flow.
         port: PortId,

@@ -142,9 +142,10 @@ impl<P: Payload> Connection<P> {
         written
     }
 
-    /// Like [`Connection::write`], but if the UDF can be sent at once, returns it as the PDU to
-    /// send now. All other PDUs come from [`Connection::poll_transmit`] as usual, at the end of the
-    /// burst at the latest.
+    /// Like [`Connection::write`], but returns the PDU of the UDF if no other PDU is waiting and
+    /// the window is open. The caller sends this PDU now. It fetches all other PDUs (queued data,
+    /// control PDUs) by [`Connection::poll_transmit`], at the latest after its last write of a
+    /// burst.
     ///
     /// # Errors
     /// As for `write`.

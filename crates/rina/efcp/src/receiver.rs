@@ -86,9 +86,10 @@ pub(crate) struct Receiver<P> {
     reorder_max: u64,
     ack_policy: AckPolicy,
     profile: EfcpProfile,
-    /// Whether a control PDU answers every data PDU.
+    /// Setting: whether the receiver sends a control PDU for every data PDU that it receives.
     answers_every: bool,
-    /// Whether a control PDU answers a duplicate.
+    /// Setting: whether the receiver sends another control PDU for each duplicate of a data PDU,
+    /// because the first one may have been lost.
     answers_old: bool,
     /// Added to numbers of the wire, so that late PDUs with numbers below the first one do not
     /// become negative.

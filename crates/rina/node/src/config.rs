@@ -150,7 +150,7 @@ pub enum TextError {
     /// The settings of a DIF are invalid.
     #[error("DIF {dif}: {source}")]
     Dif {
-        /// Name of the DIF.
+        /// Name of the DIF whose settings are invalid.
         dif: String,
         /// What the dialect of the DIF cannot do.
         source: MemberSpecError,

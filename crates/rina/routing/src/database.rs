@@ -291,12 +291,14 @@ impl Database {
         self.objects.get(&(from, to))?.report()
     }
 
-    /// Returns the keys of all objects, in ascending order.
+    /// Returns the keys of all objects, in ascending order. An object describes a link; its key is
+    /// the member that reports the link, and the neighbour at the other end.
     pub fn keys(&self) -> impl Iterator<Item = (Address, Address)> + '_ {
         self.objects.keys().copied()
     }
 
-    /// Returns the keys of the objects that the member `origin` reports.
+    /// Returns the keys of the objects that the member `origin` reports, in ascending order of the
+    /// neighbours.
     pub fn keys_of(&self, origin: Address) -> impl Iterator<Item = (Address, Address)> + '_ {
         let range = self.objects.range((origin, 0)..=(origin, Address::MAX));
         range.map(|(key, _)| *key)

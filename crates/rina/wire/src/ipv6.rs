@@ -43,7 +43,8 @@ pub struct Upper {
     /// The boundary after the headers that nodes on the path read: after the last header of
     /// hop-by-hop options, routing or fragment. (RFC 8200 §4.5, RFC 4303 §3.1.1)
     pub path_boundary: Boundary,
-    /// Contents of the last fragment header that was read, if there is one.
+    /// Contents of the last fragment header before `start`; `None` if no fragment header precedes
+    /// it.
     pub part: Option<Part>,
 }
 

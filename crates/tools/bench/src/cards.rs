@@ -7,7 +7,7 @@ use carina_vm::{Backend, Model, Nic};
 /// A network card.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Card {
-    /// Name of the system in the results.
+    /// Name in the results of the compared system, which is this card: such as `virtio-net`.
     pub system: &'static str,
     /// Emulated model of the card.
     pub model: Model,

@@ -22,7 +22,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::in_namespace::within;
 use crate::two_nodes::{ADDRESS_A, ADDRESS_B, Echo, connection, stream};
 
-/// A case: the rate of a link.
+/// A case of the benchmark: all systems are measured on a link with this rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
     /// Name of the case in the results.

@@ -115,10 +115,10 @@ fn send_all(mut flows: Vec<Flow>, sdu: usize, ends: &AtomicBool, sent: &AtomicU6
     flows
 }
 
-/// Accepts all flows and discards what they carry, until the node ends.
+/// Accepts all flows to a registered name and discards their SDUs. Returns only with an error.
 ///
 /// # Errors
-/// The node has ended.
+/// The node has ended (this is the usual end), or a flow cannot be accepted.
 pub fn drain(mut registration: Registration) -> Result<(), TransportError> {
     let mut flows: Vec<(FlowSender, FlowReceiver)> = Vec::new();
     let mut batch = SduBatch::new(BURST, BATCH_BYTES);

@@ -79,7 +79,8 @@ fn student_t_975(freedom: usize) -> f64 {
         .unwrap_or(1.96)
 }
 
-/// Slope and intercept of the least-squares line through the points; `None` without two distinct x.
+/// Slope and intercept of the least-squares line through the points; `None` if fewer than two
+/// points have different x.
 pub fn regression(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let n = points.len() as f64;
     let mean_x = points.iter().map(|p| p.0).sum::<f64>() / n;

@@ -53,7 +53,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader that reads everything at once.
+    /// A reader that never stops: it reads all delivered bytes as soon as they arrive.
     #[must_use]
     pub const fn eager() -> Reader {
         Reader {

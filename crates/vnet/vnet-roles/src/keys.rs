@@ -164,13 +164,13 @@ impl KeyDir {
         Ok(to.certificate(party))
     }
 
-    /// Whether the directory has a certificate of the party.
+    /// Whether this directory of keys has a certificate of the party.
     #[must_use]
     pub fn has(&self, party: &Identity) -> bool {
         self.certificate(party).exists()
     }
 
-    /// The only party of a role that has a certificate in the directory.
+    /// The only party of a role that has a certificate in this directory of keys.
     ///
     /// # Errors
     /// There is no such party, or there are several.

@@ -163,9 +163,9 @@ pub enum Write {
 /// Conditions and writes; the store does all writes if all conditions hold, and none otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// The conditions that must all hold.
+    /// The conditions of this transaction, which must all hold.
     pub compares: Vec<Compare>,
-    /// The writes; at most one for each key.
+    /// The writes of this transaction; at most one for each key.
     pub writes: Vec<Write>,
 }
 

@@ -226,8 +226,8 @@ pub fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
     link.ends().nth(spot.side).map(ToString::to_string)
 }
 
-/// Longest time for an echo reply: a node whose first ARP request was lost repeats it after one
-/// second and once more after another.
+/// Longest time that the trace waits for an echo reply. If an ARP request is lost, a node repeats
+/// it after one second, at most twice; the reply still comes within 3 s.
 pub const ECHO: Duration = Duration::from_secs(3);
 /// Most echo requests of a trace.
 pub const ECHOES_MAX: u32 = 100;

@@ -18,7 +18,8 @@ use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::progress;
 
-/// Boot a VM, ping it without a network card, and draw figure 4a of Vrijders (2016)
+/// Boot a VM, ping a program in it over shared memory, measure the goodput between VM and host, and
+/// draw it like figure 4a of Vrijders (2016)
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  carina demo --out .\n\nWrites fig4a.svg and fig4a.json. Takes \

@@ -97,7 +97,8 @@ pub(crate) struct Show {
     /// Names of the interfaces, by number. A new section of the capture file (pcapng) begins a new
     /// list.
     names: Vec<String>,
-    /// Time stamp of the first packet, in nanoseconds.
+    /// Time stamp of the first packet of the capture, in ns; printed times count from it. `None`
+    /// until the first packet has been read.
     start_ns: Option<u64>,
     is_json: bool,
     is_verbose: bool,

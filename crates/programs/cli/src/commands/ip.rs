@@ -50,10 +50,12 @@ pub(crate) struct UpArgs {
     /// Name of the interface
     #[arg(long, value_name = "NAME", default_value = "carina0")]
     tun: String,
-    /// Register this prefix too: a network to which this system forwards packets; may be repeated
+    /// Register this prefix, in addition to the addresses: a network behind this system, to which
+    /// it forwards packets; may be repeated
     #[arg(long, value_name = "PREFIX")]
     prefix: Vec<IpPrefix>,
-    /// Route this prefix to the interface too, like the prefixes of the addresses; may be repeated
+    /// Route this prefix to the interface, in addition to the prefixes of the addresses; may be
+    /// repeated
     #[arg(long, value_name = "PREFIX")]
     route: Vec<IpPrefix>,
     /// Give packets from this prefix the address of the interface over which they leave this

@@ -55,13 +55,15 @@ pub(crate) enum NfvCommand {
     )]
     Args(attach::AttachArgs),
     #[cfg(feature = "tools")]
-    /// Boot two VMs with two ports each; test pings, a rate limit and a filter; draw what apps cost
+    /// Boot two VMs with two network cards each; test pings, a rate limit and a filter; draw how
+    /// the rate of a graph falls with each app
     ///
-    /// The VMs' network cards are virtio-net over vhost-user. The demo removes a rate limit, and
-    /// adds and removes a filter, while pings continue. It then measures, on the host and in a VM,
-    /// how the rate of a graph falls with each hop: an app that swaps the MAC addresses and
-    /// decrements the TTL. The figure is like figure 4 of K. Mathiazhagan, "Network Function
-    /// Virtualization with Snabb".
+    /// The cards are virtio-net over vhost-user, each at a port of `carina nfv run`. The server's
+    /// port begins with a rate limit, which the demo removes; then it adds and removes a filter,
+    /// while pings continue. At last it measures, on the host and in a VM, how the rate of a graph
+    /// falls with the number of its `hop` apps. A `hop` app swaps the MAC addresses and decrements
+    /// the TTL. The figure is like figure 4 of K. Mathiazhagan, "Network Function Virtualization
+    /// with Snabb".
     #[command(
         after_help = "Example:\n  carina nfv demo --out .\n\nWrites fig4.svg and \
         fig4.json. Needs QEMU and busybox, but not root. Exit code 1: a result is not as \

@@ -214,8 +214,8 @@ pub(crate) struct RunArgs {
     /// nothing]
     ///
     /// The guest's http_proxy and https_proxy lead to this host's node, which looks names up and
-    /// connects. Addresses of the host itself (127.0.0.1) and of its link need a rule with such an
-    /// address.
+    /// connects. Loopback, link-local and multicast addresses need a rule with a network such as
+    /// 127.0.0.0/8; addresses of the host's interfaces need one with exactly this address.
     #[arg(long, value_name = "RULE")]
     internet: Vec<Destinations>,
     /// Give the VM this IP address, such as 10.9.1.2/24, with a default route through this host;

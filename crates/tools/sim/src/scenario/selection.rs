@@ -31,7 +31,7 @@ pub enum SelectionError {
     Unknown {
         /// `member`, `fault` or `call`.
         what: &'static str,
-        /// The number that the scenario does not have.
+        /// Number of the member, fault or call, as the user wrote it. The scenario has no such one.
         number: usize,
         /// Number of members, faults or calls that the scenario has.
         count: usize,

@@ -77,7 +77,7 @@ pub enum Answer {
         /// Whether the file has ended.
         has_ended: bool,
     },
-    /// What a host has seen of the echo requests of a trace.
+    /// Counts of the frames of a trace that a host has observed.
     Found(PieceSeen),
 }
 

@@ -86,17 +86,19 @@ pub struct EndDropped {
     pub received: Dropped,
 }
 
-/// What one host, or several together, have seen of the echo requests of a trace.
+/// Counts of the frames of a trace that one host, or several hosts together, have observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PieceSeen {
-    /// The echo requests and replies seen, by link end and direction.
+    /// The number of echo requests and replies that the hosts observed: one entry for each link end
+    /// and direction.
     pub sights: Vec<EndSighting>,
-    /// The ICMP errors that routers sent, by router and type.
+    /// The number of ICMP errors that routers sent: one entry for each router and ICMP type.
     pub refusals: Vec<Refusals>,
-    /// The ARP requests of nodes, by link end and address.
+    /// The number of ARP requests that nodes sent: one entry for each link end and requested
+    /// address.
     pub asked_for: Vec<AskedFor>,
-    /// The frames that hosts dropped, by link end.
+    /// The number of frames that hosts dropped: one entry for each link end.
     pub dropped: Vec<EndDropped>,
 }
 

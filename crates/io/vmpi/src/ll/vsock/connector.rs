@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// The port of AF_VSOCK at which the host's node is reached, after the PCI device id of ivshmem.
+/// Default port of AF_VSOCK at which the host's node accepts connections. The number is the PCI
+/// device id of ivshmem, 0x1110, written in decimal digits.
 pub const PORT_DEFAULT: u32 = 1110;
 
 /// A source of connections.

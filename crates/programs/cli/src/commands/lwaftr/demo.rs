@@ -15,8 +15,8 @@ use crate::failure::{Attempt, Outcome};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina lwaftr demo`: where to write the figure, and how often and how long to
-/// measure.
+/// Options of `carina lwaftr demo`: the directory for the figure and its data, the number of
+/// measurements, and the duration of each.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// Directory in which to write lwaftr.svg and lwaftr.json

@@ -16,7 +16,8 @@ use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina nfv demo`: where to write the figure, and how often and how long to measure.
+/// Options of `carina nfv demo`: the directory for the figure and its data, the number of
+/// measurements, and the duration of each.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// Directory in which to write fig4.svg and fig4.json

@@ -88,8 +88,8 @@ pub(crate) struct AgentArgs {
     /// 192.0.2.5:7110 [default: accept none]
     #[arg(long, value_name = "ADDRESS:PORT", requires = "pip")]
     moves: Option<SocketAddr>,
-    /// Address at which end users reach this host, for tokens of its access points; may be given up
-    /// to four times [default: the host's own addresses]
+    /// Address at which end users reach this host; the agent writes it into the tokens for access
+    /// points on this host; may be given up to four times [default: the host's own addresses]
     ///
     /// Add the port if an address translator (NAT) forwards it. `carina vnet token --at` overrides
     /// the addresses for one token.

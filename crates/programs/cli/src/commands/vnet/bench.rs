@@ -53,8 +53,8 @@ pub(crate) enum VnetBenchCommand {
         /// Directory with the run directories of the agents
         directory: PathBuf,
     },
-    /// Measure one-way flows over virtual links, encapsulated or carried by a DIF; for comparison:
-    /// a bridge and tunnels of the kernel
+    /// Measure one-way flows over virtual links, encapsulated or carried by a DIF; compare with a
+    /// bridge and tunnels of the kernel
     #[command(
         after_help = "Examples:\n  carina vnet bench forward --json > forward.json\n  \
         carina vnet bench forward --cases flows-1,flows-6 --sizes 64 --runs 9\n\nWithout --sizes, \
@@ -62,8 +62,8 @@ pub(crate) enum VnetBenchCommand {
         measurement. Needs root."
     )]
     Forward(ForwardArgs),
-    /// Measure the throughput of one TCP stream on a link with a rate, and round-trip times beside
-    /// the stream; for comparison: the token bucket of the kernel
+    /// Measure the throughput of one TCP stream on a link with a rate, and the round-trip time
+    /// while the stream runs; compare with a link that the kernel's token bucket limits
     #[command(
         after_help = "Examples:\n  carina vnet bench rates --time 6s --json > rates.json\n  \
         carina vnet bench rates --cases 1M,50M --runs 3\n\n--sizes gives the payload of an echo \
@@ -72,7 +72,7 @@ pub(crate) enum VnetBenchCommand {
     )]
     Rates(ForwardArgs),
     /// Measure networks of many namespaces: time to make and to remove, memory, CPU time when idle;
-    /// for comparison: a shell loop of ip, and Mininet where it is installed
+    /// compare with a shell loop of ip, and with Mininet where it is installed
     #[command(
         after_help = "Examples:\n  carina vnet bench scale --json > scale.json\n  carina \
         vnet bench scale --nodes 1000 --runs 1 --idle 30s\n\nEach network is a ring. Needs root."
@@ -80,8 +80,8 @@ pub(crate) enum VnetBenchCommand {
     Scale(ScaleArgs),
 }
 
-/// Options of `carina vnet bench scale`: how large the networks are, how often they are made, and
-/// how long they are idle.
+/// Options of `carina vnet bench scale`: sizes of the networks, the number of times each is made,
+/// and how long they are idle.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScaleArgs {
     /// How many nodes (namespaces) a network has; each of several numbers, separated by commas, is
@@ -98,8 +98,8 @@ pub(crate) struct ScaleArgs {
     in_network_namespace: bool,
 }
 
-/// Options of `carina vnet bench forward` and `rates`: which cases to measure, how often and how
-/// long.
+/// Options of `carina vnet bench forward` and `rates`: which cases to measure, the number of
+/// measurements and how long.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ForwardArgs {
     #[command(flatten)]
@@ -108,7 +108,7 @@ pub(crate) struct ForwardArgs {
     in_network_namespace: bool,
 }
 
-/// Options of `carina vnet bench instantiate`: which networks to make, and how often.
+/// Options of `carina vnet bench instantiate`: which networks to make, and the number of times.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InstantiateArgs {
     /// How much providers disclose to VNPs, separated by commas: pip (names of locations only), vnp

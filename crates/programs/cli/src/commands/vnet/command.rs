@@ -284,7 +284,8 @@ pub(crate) enum VnetCommand {
         carina vnet revoke demo home --user alice --vno 127.0.0.1:7099 --keys keys"
     )]
     Revoke(access::RevokeArgs),
-    /// List the access points of a network, with the state of each user
+    /// List the end users of each access point of a network: address, state, and bytes sent and
+    /// received
     #[command(after_help = "Examples:\n  carina vnet users\n  carina --json vnet users demo")]
     Users(access::UsersArgs),
     /// Connect this system to a network with a token, until the token expires or Ctrl-C

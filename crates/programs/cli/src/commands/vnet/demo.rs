@@ -15,13 +15,15 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_json, print_line, progress};
 
-/// Options of `carina vnet demo`: how its VMs are started, and how often its network is made.
+/// Options of `carina vnet demo`: how to start the VMs, the number of runs, and whether to keep the
+/// last network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
     /// How the VMs are started: cold (each boots) or clone (each resumes from a snapshot)
     #[arg(long, value_name = "HOW", default_value = "clone", value_parser = boot)]
     boot: Boot,
-    /// Number of runs; each makes the network, measures the time, and removes the network
+    /// Number of runs; each makes the network, measures the time until all its consoles and links
+    /// have answered, and removes the network
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
     /// Keep the last network, to look at it [default: remove it]

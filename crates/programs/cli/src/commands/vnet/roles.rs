@@ -67,8 +67,8 @@ pub(crate) struct PipArgs {
 pub(crate) struct VnpArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// PIP on whose hosts and links the VNP makes networks: its name and the addresses of its
-    /// processes, such as uk=192.0.2.1:7101,192.0.2.2:7101; may be repeated
+    /// PIP on whose hosts and links the VNP makes networks: its name, and the address of each
+    /// process that runs this PIP, such as uk=192.0.2.1:7101,192.0.2.2:7101; may be repeated
     #[arg(long, value_name = "NAME=ADDRESS,...", required = true)]
     pip: Vec<Party>,
     /// Largest number of networks that each VNO may have at a time; further ones are refused
@@ -81,8 +81,8 @@ pub(crate) struct VnpArgs {
 pub(crate) struct VnoArgs {
     #[command(flatten)]
     served: ServedArgs,
-    /// VNP that makes the networks: its name and the addresses of its processes, such as
-    /// net=192.0.2.1:7100,192.0.2.2:7100
+    /// VNP that makes the networks: its name, and the address of each process that runs this VNP,
+    /// such as net=192.0.2.1:7100,192.0.2.2:7100
     #[arg(long, value_name = "NAME=ADDRESS,...")]
     vnp: Party,
     /// Serve a web page at this loopback address, such as 127.0.0.1:8099 [default: no page]

@@ -13,7 +13,8 @@ use crate::failure::{Attempt, Outcome, failed};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina vnet stop`, `start` and `restart`: the node to switch, and its network.
+/// Options of `carina vnet stop`, `start` and `restart`: the node to stop or start, and its
+/// network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NodeArgs {
     /// Name of the node to stop, start or restart
@@ -40,7 +41,8 @@ pub(crate) enum LinkCommand {
 /// Options of `carina vnet link up` and `down`: the link to take up or down, and its network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LinkArgs {
-    /// Link to switch: its number, one of its ends (NODE:INTERFACE), or its nodes (NODE,NODE)
+    /// Link to bring up or take down: its number, one of its ends (NODE:INTERFACE), or its two
+    /// nodes (NODE,NODE)
     link: String,
     /// Name of the link's network [default: the only network]
     #[arg(long)]
