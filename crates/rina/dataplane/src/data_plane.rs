@@ -3,7 +3,11 @@
 //! Each thread, a *worker*, has its own engine. An IPCP and the flows that it provides stay on the
 //! worker on which the IPCP was placed. Only an N-1 flow whose user is on another worker spans two
 //! workers ([`crate::crossing`]).
+//!
+//! A relay between two applications of this system needs no IPCP, so that any worker can move its
+//! bytes. Further workers, which have only relays, start with the first relay.
 
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,6 +20,7 @@ use std::time::Instant;
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Table;
 use carina_ipcp::N1Port;
+use carina_sys::cpus_allowed;
 
 use crate::command::{Command, FlowEnd};
 use crate::crossing::{Crossed, Crossing, crossing};
@@ -29,6 +34,13 @@ use crate::trace;
 /// The threads of the data plane. Dropping it ends the threads and their flows.
 pub struct DataPlane {
     workers: Vec<Worker>,
+    /// Workers that have only relays.
+    relay_workers: OnceCell<Vec<Worker>>,
+    /// Number of these workers.
+    relay_worker_count: usize,
+    /// Number of relays so far. They take turns on all workers.
+    relays: Cell<usize>,
+    counters: Table,
     events: Mailbox<Event>,
     is_stopping: Arc<AtomicBool>,
     /// The worker on which each IPCP was placed.
@@ -68,8 +80,17 @@ impl DataPlane {
     /// # Errors
     /// The system has no free thread or descriptor, or a processor cannot be used.
     pub fn spawn_workers(workers: &Workers, counters: Table) -> io::Result<DataPlane> {
+        let wanted = if workers.cpus.is_empty() {
+            cpus_allowed().min(RELAY_THREADS_MAX)
+        } else {
+            workers.count
+        };
         let mut plane = DataPlane {
             workers: Vec::new(),
+            relay_workers: OnceCell::new(),
+            relay_worker_count: wanted.saturating_sub(workers.count),
+            relays: Cell::new(0),
+            counters,
             events: Mailbox::new()?,
             is_stopping: Arc::new(AtomicBool::new(false)),
             placed: BTreeMap::new(),
@@ -77,14 +98,14 @@ impl DataPlane {
         };
         for number in 0..workers.count {
             let cpu = workers.cpus.get(number).copied();
-            let worker = plane.start(number, cpu, counters.clone())?;
+            let worker = plane.start(number, cpu)?;
             plane.workers.push(worker);
         }
         Ok(plane)
     }
 
-    fn start(&self, number: usize, cpu: Option<usize>, counters: Table) -> io::Result<Worker> {
-        let commands = Mailbox::new()?;
+    fn start(&self, number: usize, cpu: Option<usize>) -> io::Result<Worker> {
+        let (commands, counters) = (Mailbox::new()?, self.counters.clone());
         let (started, start) = std::sync::mpsc::channel();
         let (inbox, outbox) = (commands.clone(), self.events.clone());
         let stop = Arc::clone(&self.is_stopping);
@@ -150,6 +171,31 @@ impl DataPlane {
         &self.workers[self.worker_of(ipcp).unwrap_or(0)]
     }
 
+    /// All workers, including those that have only relays.
+    fn all_workers(&self) -> impl Iterator<Item = &Worker> {
+        let relay_workers = self.relay_workers.get().into_iter().flatten();
+        self.workers.iter().chain(relay_workers)
+    }
+
+    /// The worker for a relay between two applications: each in turn.
+    fn next_relay_worker(&self) -> &Worker {
+        let more = self.relay_workers.get_or_init(|| {
+            let first = self.workers.len();
+            let numbers = first..first + self.relay_worker_count;
+            // Without a free thread or descriptor, those that exist do the work.
+            numbers
+                .map_while(|number| self.start(number, None).ok())
+                .collect()
+        });
+        let turn = self.relays.get();
+        self.relays.set(turn.wrapping_add(1));
+        let number = turn % (self.workers.len() + more.len());
+        match number.checked_sub(self.workers.len()) {
+            Some(number) => &more[number],
+            None => &self.workers[number],
+        }
+    }
+
     /// Adds an IPCP of any kind. `ipcp` is its id in later commands and events, and must be new.
     /// The data plane reports [`Event::LinkDown`] when the app cannot be created.
     pub fn add_ipcp(&self, ipcp: IpcpId, builder: Box<dyn IpcpBuilder>) {
@@ -186,14 +232,14 @@ impl DataPlane {
             Command::Deallocate { port, reason } => {
                 // The worker of a relay is not recorded, so all workers get the command. Those that
                 // do not know the port-id ignore it.
-                for worker in &self.workers {
+                for worker in self.all_workers() {
                     let (port, reason) = (*port, reason.clone());
                     worker.commands.put(Command::Deallocate { port, reason });
                 }
                 return;
             }
             Command::NotifyWhenIdle { idle } => {
-                for worker in &self.workers {
+                for worker in self.all_workers() {
                     let idle = idle.clone();
                     worker.commands.put(Command::NotifyWhenIdle { idle });
                 }
@@ -207,7 +253,7 @@ impl DataPlane {
     /// that IPCPs have sent everything. Returns false if `deadline` passes first.
     pub fn wait_until_idle(&self, deadline: Instant) -> bool {
         // What a worker has moved to another worker moves on in the next round.
-        let rounds = self.workers.len();
+        let rounds = self.all_workers().count();
         (0..rounds).all(|_| {
             let (idle, answers) = channel();
             self.send(Command::NotifyWhenIdle { idle });
@@ -218,7 +264,8 @@ impl DataPlane {
         })
     }
 
-    /// Connects two ends on this system, on the worker of an IPCP that is one of the ends.
+    /// Connects two ends on this system, on the worker of an IPCP that is one of the ends. A relay
+    /// without an IPCP goes to the worker whose turn it is.
     fn relay(&self, command: Command) {
         let Command::Relay { a, b, port } = command else {
             return;
@@ -228,7 +275,10 @@ impl DataPlane {
             _ => None,
         };
         let (at_a, at_b) = (place(&a), place(&b));
-        let at = at_a.or(at_b).unwrap_or(0);
+        let Some(at) = at_a.or(at_b) else {
+            let worker = self.next_relay_worker();
+            return worker.commands.put(Command::Relay { a, b, port });
+        };
         let b = match b {
             FlowEnd::Ipcp { ipcp, n1 } if at_b != Some(at) => self.cross(at, ipcp, n1, port),
             b => Ok(b),
@@ -305,7 +355,7 @@ impl DataPlane {
     #[must_use]
     pub fn is_running(&self) -> bool {
         let is_alive = |thread: &JoinHandle<()>| !thread.is_finished();
-        let mut workers = self.workers.iter();
+        let mut workers = self.all_workers();
         workers.all(|worker| worker.thread.as_ref().is_some_and(is_alive))
     }
 }
@@ -319,13 +369,17 @@ impl AsFd for DataPlane {
 impl Drop for DataPlane {
     fn drop(&mut self) {
         self.is_stopping.store(true, Ordering::Release);
-        for worker in &self.workers {
+        for worker in self.all_workers() {
             worker.commands.ring();
         }
-        for worker in &mut self.workers {
+        let relay_workers = self.relay_workers.get_mut().into_iter().flatten();
+        for worker in self.workers.iter_mut().chain(relay_workers) {
             if let Some(thread) = worker.thread.take() {
                 let _ = thread.join();
             }
         }
     }
 }
+
+/// Largest number of threads that move the bytes of relays, where no processors are configured.
+const RELAY_THREADS_MAX: usize = 8;

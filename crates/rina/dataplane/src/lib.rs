@@ -15,6 +15,7 @@
 //! user is on another thread, a flow app on each thread connects the IPCPs by a channel.
 #![forbid(unsafe_code)]
 
+mod breath_budget;
 mod command;
 mod command_handle;
 mod crossing;

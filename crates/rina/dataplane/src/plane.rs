@@ -14,6 +14,7 @@ use carina_frame_engine::tap::Taps;
 use carina_sys::{ask_for_short_slices, monotonic_ns};
 use carina_time::Instant;
 
+use crate::breath_budget::BreathBudget;
 use crate::command::Command;
 use crate::event::Event;
 use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, MemberRequest, Request, RequestQueue};
@@ -40,6 +41,8 @@ pub(crate) struct Plane {
     ports: PortTable,
     ipcps: HashMap<IpcpId, IpcpHandle>,
     lingering: Lingering,
+    /// What the stream sockets of this worker may read in a breath.
+    budget: BreathBudget,
     /// Threads that wait until nothing moves any more; each is sent one message then.
     idle_waiters: Vec<Sender<()>>,
     /// Breaths since a packet last moved.
@@ -65,6 +68,7 @@ impl Plane {
             ports: PortTable::of_worker(number),
             ipcps: HashMap::new(),
             lingering: Lingering::default(),
+            budget: BreathBudget::default(),
             idle_waiters: Vec::new(),
             quiet_breaths: 0,
         })

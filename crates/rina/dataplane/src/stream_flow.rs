@@ -29,6 +29,7 @@ use carina_wire::Payload;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
 
+use crate::breath_budget::BreathBudget;
 use crate::flow::cut;
 use crate::read_size::{READ_BYTES_MAX, READ_BYTES_MIN, next_read_bytes};
 use crate::socket_end::SocketEnd;
@@ -37,6 +38,7 @@ use crate::stream_socket::StreamSocket;
 /// The app of a flow's end over a stream socket.
 pub(crate) struct StreamFlow {
     base: SocketEnd<StreamSocket>,
+    budget: BreathBudget,
     /// Longest SDU that the flow carries, in bytes.
     sdu_max: usize,
     /// Most bytes that the next call of [`StreamFlow::read`] reads.
@@ -83,9 +85,14 @@ enum Look {
 }
 
 impl StreamFlow {
-    pub(crate) fn new(base: SocketEnd<StreamSocket>, sdu_max: usize) -> StreamFlow {
+    pub(crate) fn new(
+        base: SocketEnd<StreamSocket>,
+        budget: BreathBudget,
+        sdu_max: usize,
+    ) -> StreamFlow {
         StreamFlow {
             base,
+            budget,
             sdu_max: sdu_max.clamp(1, READ_BYTES_MAX),
             read_bytes: READ_BYTES_MIN,
             has_read_end: false,
@@ -386,7 +393,7 @@ impl App for StreamFlow {
         }
     }
 
-    fn pull(&mut self, _now: Instant, links: &mut Links) -> bool {
+    fn pull(&mut self, now: Instant, links: &mut Links) -> bool {
         if self.base.is_lingering {
             return self.base.is_readable && self.linger(links);
         }
@@ -400,13 +407,15 @@ impl App for StreamFlow {
                 return moved;
             }
             let piece_max = links.piece_max(self.base.flow.output);
-            if self.has_read_end || !self.base.is_readable || piece_max == 0 {
+            let is_due = self.base.is_readable && !self.has_read_end && piece_max > 0;
+            if !is_due || !self.budget.has_room(now) {
                 break;
             }
             self.base.socket.take_filler();
             match self.read() {
                 Look::Bytes(packet) => {
                     moved = true;
+                    self.budget.spend(now, packet.len());
                     if !cut(packet, piece_max, &mut self.base.pieces) {
                         self.fail_without_buffer(links);
                         return true;

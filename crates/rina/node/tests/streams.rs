@@ -11,6 +11,7 @@ use std::thread;
 
 use carina_api::FlowSpec;
 use carina_api::ipc::Mode;
+use carina_engine::counters::{self, Kind, Value};
 use carina_sys::socketpair_stream;
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -69,6 +70,32 @@ fn bytes_pass_both_ways_at_once_unharmed() {
             }
         });
     }
+}
+
+#[test]
+fn relays_take_turns_on_as_many_threads_as_processors() {
+    let net = Net::local("turns");
+    let engines = || {
+        let rows = counters::read(&net.caller_house().dir().path().join("counters")).unwrap();
+        rows.into_iter().filter(|row| row.kind == Kind::Engine)
+    };
+    assert_eq!(engines().count(), 1);
+    let threads = carina_sys::cpus_allowed().min(8);
+    let streams: Vec<_> = (0..2 * threads)
+        .map(|_| net.stream([Attach::Tcp, Attach::Tcp]))
+        .collect();
+    for (number, [caller, server]) in (0..).zip(&streams) {
+        let (request, response) = (content(100_000, number), content(100_000, number + 100));
+        for (from, to, bytes) in [(caller, server, &request), (server, caller, &response)] {
+            from.write_all(bytes);
+            from.shutdown(Shutdown::Write);
+            assert!(to.read_to_end().as_ref() == Ok(bytes), "stream {number}");
+        }
+    }
+    assert_eq!(engines().count(), threads);
+    assert!(engines().all(|row| row.get(Value::Breaths) > 0));
+    drop(streams);
+    net.no_flow_is_left("many relays");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::flow::{Flow, Report};
 use crate::ipcp_app::{FlowLinks, MemberRequest, N1Links, Request};
 use crate::normal;
 use crate::port_table::{CloseRequest, FlowOwner, PortEntry};
+use crate::read_size::READ_BYTES_MAX;
 use crate::ring_flow::{RingFlow, piece_max, window_of};
 use crate::socket_end::{SOCKET_WINDOW, SocketEnd};
 use crate::socket_flow::SocketFlow;
@@ -232,7 +233,8 @@ impl Plane {
                 self.engine.add(id, Box::new(end))
             }
             FlowEnd::Stream(socket, sdu_max) => {
-                let end = StreamFlow::new(self.socket_end(flow, socket), sdu_max);
+                let (end, budget) = (self.socket_end(flow, socket), self.budget.clone());
+                let end = StreamFlow::new(end, budget, sdu_max);
                 self.engine.add(id, Box::new(end))
             }
             FlowEnd::Ipcp { .. } => Err(io::Error::other("an IPCP needs no app of its own")),
@@ -276,7 +278,7 @@ impl Plane {
         b: FlowEnd,
         port: PortId,
     ) -> Result<(), AttachError> {
-        let (window_a, window_b) = (window(&a), window(&b));
+        let (window_a, window_b) = (relayed_window(&a, &b), relayed_window(&b, &a));
         let id_a = self.app_of(&a)?;
         let is_new = |end: &FlowEnd| !matches!(end, FlowEnd::Ipcp { .. });
         let (a_is_new, b_is_new) = (is_new(&a), is_new(&b));
@@ -289,7 +291,7 @@ impl Plane {
                 return Err(reason);
             }
         };
-        let (piece_a, piece_b) = (relayed_piece_max(&a), relayed_piece_max(&b));
+        let (piece_a, piece_b) = (relayed_piece_max(&a, &b), relayed_piece_max(&b, &a));
         let to_b = self
             .engine
             .connect(id_a, id_b, Credit::Window(window_b), piece_b);
@@ -390,10 +392,27 @@ fn window(end: &FlowEnd) -> u64 {
     }
 }
 
-/// Longest piece that a relay passes to an end; 0 if the end reports it later.
-fn relayed_piece_max(end: &FlowEnd) -> usize {
-    match end {
-        FlowEnd::Elsewhere { .. } => 0,
-        end => piece_max(window(end)),
+/// Most ring bytes that may be in transit to one end of a relay from the other end.
+fn relayed_window(end: &FlowEnd, other: &FlowEnd) -> u64 {
+    match (end, other) {
+        (FlowEnd::Stream(..), FlowEnd::Stream(..)) => STREAM_RELAY_WINDOW,
+        _ => window(end),
     }
 }
+
+/// Longest piece that a relay passes to an end; 0 if the end reports it later.
+fn relayed_piece_max(end: &FlowEnd, other: &FlowEnd) -> usize {
+    match (end, other) {
+        (FlowEnd::Elsewhere { .. }, _) => 0,
+        (FlowEnd::Stream(..), FlowEnd::Stream(..)) => READ_BYTES_MAX,
+        _ => piece_max(window(end)),
+    }
+}
+
+/// Most ring bytes that may be in transit between two stream sockets: two of the longest reads.
+/// Bytes that wait for a full socket should still be in a cache when the socket accepts them, also
+/// with hundreds of relays. The buffers of the two sockets hold more.
+const STREAM_RELAY_WINDOW: u64 = 2 * (READ_BYTES_MAX as u64 + RECORD_OVERHEAD_MAX);
+
+/// No less than what a ring needs for a record in addition to its bytes.
+const RECORD_OVERHEAD_MAX: u64 = 64;
