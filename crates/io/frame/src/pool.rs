@@ -99,7 +99,7 @@ pub enum PoolError {
     Memory {
         /// Number of frames that were requested.
         frames: usize,
-        /// The kernel's reason.
+        /// Why the kernel refused the memory of the pool.
         source: io::Error,
     },
 }

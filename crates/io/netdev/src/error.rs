@@ -46,7 +46,7 @@ pub enum NetdevError {
     System {
         /// The operation that the kernel refused, as text.
         what: String,
-        /// The kernel's reason.
+        /// Why the kernel refused the operation.
         source: io::Error,
     },
 }

@@ -7,7 +7,7 @@ use crate::prefix::{Address, Prefix, PrefixError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub(crate) struct LineError {
-    /// Number of the line, from 1.
+    /// Number of the invalid line, counted from 1.
     line: usize,
     reason: Reason,
 }

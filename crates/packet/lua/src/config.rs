@@ -89,7 +89,7 @@ pub enum LuaConfigError {
     File {
         /// Path of the script.
         file: PathBuf,
-        /// The system's reason.
+        /// Why the operating system could not read the script.
         source: io::Error,
     },
     /// The script is too long; holds its path.

@@ -20,7 +20,7 @@ use rustix::net::{
 /// The frames that an AFTR claims on an interface: all frames of one VLAN, or all untagged frames.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Name of the interface.
+    /// Name of the interface from which the AFTR claims frames.
     pub interface: String,
     /// File of the network namespace of the interface; `None` for the namespace of the calling
     /// thread.
@@ -48,7 +48,7 @@ pub enum ClaimError {
          interface or vlan-tag", process(*pid)
     )]
     Held {
-        /// The frames that were to be claimed.
+        /// The interface and VLAN whose frames the AFTR tried to claim.
         place: Place,
         /// Pid of the other process; 0 if this PID namespace does not show it.
         pid: i32,
@@ -57,7 +57,7 @@ pub enum ClaimError {
     #[error("{place}: {} of user {uid} holds the lock that only an AFTR may hold; end that \
          process", process(*pid))]
     Squatted {
-        /// The frames that were to be claimed.
+        /// The interface and VLAN whose frames the AFTR tried to claim.
         place: Place,
         /// Pid of the process that holds the lock; 0 if this PID namespace does not show it.
         pid: i32,
@@ -67,9 +67,9 @@ pub enum ClaimError {
     /// A system call failed.
     #[error("claiming {place}: {source}")]
     System {
-        /// The frames that were to be claimed.
+        /// The interface and VLAN whose frames the AFTR tried to claim.
         place: Place,
-        /// The system's reason.
+        /// The error of the system call.
         source: io::Error,
     },
 }

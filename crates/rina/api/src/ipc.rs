@@ -234,7 +234,7 @@ pub struct Refusal {
 pub enum FlowNotice {
     /// The other end has ended the flow or has failed. Queued SDUs can still be read.
     Closed {
-        /// The reason, as text for people.
+        /// Why the other end ended the flow or failed, as text for people.
         reason: String,
         /// True when the other end deallocated the flow, false when the flow failed.
         #[serde(default)]

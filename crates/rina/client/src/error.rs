@@ -15,7 +15,7 @@ pub enum Error {
     NoNode {
         /// The socket to which the call tried to connect.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Why the operating system refused the connection to the node's socket.
         source: io::Error,
     },
     /// The node understood the request and refused it, for this reason.
@@ -73,7 +73,7 @@ pub enum Error {
     System {
         /// What the call tried to do.
         action: &'static str,
-        /// The error of the operating system.
+        /// The error of the system call.
         source: io::Error,
     },
 }

@@ -116,7 +116,7 @@ pub enum Command {
         local: AppName,
         /// Name of the called application.
         remote: AppName,
-        /// The flow specification.
+        /// The QoS that the application requests for the flow.
         spec: FlowSpec,
         /// The end of the flow at the calling application.
         end: FlowEnd,

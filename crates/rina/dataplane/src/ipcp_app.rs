@@ -95,7 +95,7 @@ pub enum Request {
         local: AppName,
         /// Name of the called application.
         remote: AppName,
-        /// The flow specification.
+        /// The QoS that the application requests for the flow.
         spec: FlowSpec,
         /// Engine links between the app and the application or IPCP that uses the flow.
         links: FlowLinks,

@@ -11,7 +11,7 @@ use core::ops::RangeInclusive;
 pub enum PolicyError {
     /// The component has no policy of this name.
     UnknownPolicy {
-        /// Name of the component.
+        /// Name of the component whose policy was requested.
         component: &'static str,
         /// The unknown name of a policy, as it was given.
         policy: String,
@@ -20,18 +20,18 @@ pub enum PolicyError {
     },
     /// The policy has no parameter of this name.
     UnknownParameter {
-        /// Name of the component.
+        /// Name of the component whose policy was requested.
         component: &'static str,
-        /// Name of the policy.
+        /// Name of the policy that does not have the parameter.
         policy: &'static str,
         /// The unknown name of a parameter, as it was given.
         parameter: String,
     },
     /// The value of a parameter is not a whole number within its range.
     Value {
-        /// Name of the policy.
+        /// Name of the policy whose parameter has a wrong value.
         policy: &'static str,
-        /// Name of the parameter.
+        /// Name of the parameter with the wrong value.
         parameter: &'static str,
         /// The invalid value, as it was given.
         value: String,

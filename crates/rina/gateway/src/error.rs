@@ -31,7 +31,7 @@ pub enum GatewayError {
     Resolve {
         /// The endpoint that names the host.
         endpoint: Endpoint,
-        /// The error of the operating system.
+        /// Why the operating system could not resolve the host name.
         source: io::Error,
     },
     /// The gateway cannot listen on an address.
@@ -39,7 +39,7 @@ pub enum GatewayError {
     Listen {
         /// The address on which the gateway was to listen.
         endpoint: Endpoint,
-        /// The error of the operating system.
+        /// Why the operating system refused to listen on the address.
         source: io::Error,
     },
     /// The node does not register a name.
@@ -63,7 +63,7 @@ pub enum GatewayError {
     System {
         /// The operation that was attempted.
         action: &'static str,
-        /// The error of the operating system.
+        /// The error of the refused operation.
         source: io::Error,
     },
 }

@@ -72,7 +72,7 @@ pub enum IpError {
     Namespace {
         /// The file of the namespace.
         path: PathBuf,
-        /// The kernel's reason.
+        /// Why the kernel refused to enter the namespace.
         source: io::Error,
     },
     /// The node does not register a name.
@@ -96,7 +96,7 @@ pub enum IpError {
     System {
         /// What was attempted.
         action: &'static str,
-        /// The error of the operating system.
+        /// The error of the system call.
         source: io::Error,
     },
 }

@@ -16,7 +16,7 @@ pub struct IpSettings {
     pub dif: DifName,
     /// Addresses of the interface; each is registered as a prefix of its full length.
     pub address: Vec<Address>,
-    /// Name of the interface.
+    /// Name of the TUN interface, such as `carina0`.
     #[serde(default = "tun")]
     pub tun: String,
     /// Further prefixes to register: networks that this system forwards packets to.

@@ -20,7 +20,7 @@ use crate::prefix::{Address, IpPrefix};
 pub struct Status {
     /// The DIF of the member.
     pub dif: DifName,
-    /// Name of the interface.
+    /// Name of the member's TUN interface, such as `carina0`.
     pub tun: String,
     /// Addresses of the interface.
     pub addresses: Vec<Address>,

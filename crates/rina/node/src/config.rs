@@ -114,9 +114,9 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("configuration {}: {source}", path.display())]
     Read {
-        /// Path of the file.
+        /// Path of the configuration file that cannot be read.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Why the operating system could not read the file.
         source: std::io::Error,
     },
     /// The text is not TOML, or has an unknown key or a wrong value.

@@ -104,7 +104,7 @@ pub(crate) enum ControlRequest {
 
 /// A VMPI device that is already open, for a new hv IPCP.
 pub(crate) struct Attachment {
-    /// Name of the IPCP.
+    /// Name of the hv IPCP to create.
     pub name: LocalName,
     /// DIF of the IPCP.
     pub dif: DifName,

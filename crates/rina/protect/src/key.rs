@@ -25,7 +25,7 @@ pub enum KeyError {
     File {
         /// Path of the key file that could not be read or written.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Why the operating system could not read or write the file.
         source: std::io::Error,
     },
     /// Users other than the owner may read or write a private key.

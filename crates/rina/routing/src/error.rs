@@ -22,18 +22,18 @@ pub enum RoutingError {
     UnknownParameter(String),
     /// The value of a parameter is not a number or a word of the expected form.
     Value {
-        /// Name of the parameter.
+        /// Name of the parameter with the invalid value.
         parameter: &'static str,
-        /// The value that was given.
+        /// The invalid value, as the configuration has it.
         value: String,
         /// What the parameter means.
         meaning: &'static str,
     },
     /// The value of a parameter is out of range.
     Range {
-        /// Name of the parameter.
+        /// Name of the parameter whose value is out of range.
         parameter: &'static str,
-        /// The value that was given.
+        /// The value that is out of range, as the configuration has it.
         value: u64,
         /// Smallest valid value.
         min: u64,

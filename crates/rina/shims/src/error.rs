@@ -24,7 +24,7 @@ pub enum ShimError {
     /// The MTU of the interface is too small.
     #[error("the MTU of {interface} is {mtu}; PDUs need at least {min}")]
     Mtu {
-        /// Name of the interface.
+        /// Name of the interface whose MTU is too small.
         interface: String,
         /// MTU of the interface in bytes.
         mtu: usize,
@@ -70,7 +70,7 @@ pub enum ShimError {
     System {
         /// What the shim tried to do.
         what: String,
-        /// The error of the operating system.
+        /// The error of the system call.
         source: io::Error,
     },
     /// No socket is left for a flow that an application of this system requests.

@@ -26,7 +26,7 @@ pub enum HostsFileError {
     /// A line that does not begin with an address.
     #[error("line {line}: {text:?} is no address; a line is ADDRESS NAME [NAME...]")]
     Address {
-        /// Number of the line, from 1.
+        /// Number of the line without an address, counted from 1.
         line: usize,
         /// First word of the line, which is not an address.
         text: String,
@@ -34,7 +34,7 @@ pub enum HostsFileError {
     /// A word that is not a name of a host.
     #[error("line {line}: {text:?} is not a name of a host; a line is ADDRESS NAME [NAME...]")]
     Name {
-        /// Number of the line, from 1.
+        /// Number of the line with the invalid word, counted from 1.
         line: usize,
         /// The word; empty if it is missing.
         text: String,

@@ -45,7 +45,7 @@ pub enum NameTableError {
     File {
         /// Path of the file that contains the table.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Why the operating system could not read or write the file.
         error: io::Error,
     },
     /// The text is not a host name.
@@ -73,7 +73,7 @@ pub enum NameTableError {
         was used within {} minutes; try again later", AGE_MIN_S / 60
     )]
     Busy {
-        /// Path of the file.
+        /// Path of the name table's file.
         path: PathBuf,
     },
 }

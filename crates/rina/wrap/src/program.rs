@@ -28,7 +28,7 @@ pub enum ProgramError {
     File {
         /// Path of the program's file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Why the operating system could not read the file.
         error: io::Error,
     },
     /// The file is a directory, or has no permission to be executed.
@@ -48,7 +48,7 @@ pub enum ProgramError {
         "{path} is a program for {what}; only 64-bit programs of this processor can be wrapped"
     )]
     Foreign {
-        /// Path of the file.
+        /// Path of the program's file.
         path: PathBuf,
         /// The word size or processor that the program is for.
         what: String,

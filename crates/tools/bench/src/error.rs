@@ -39,7 +39,7 @@ pub enum Error {
     /// The drawing library could not draw a figure.
     #[error("drawing {path}: {reason}")]
     Plot {
-        /// Path of the file.
+        /// Path of the figure's file that could not be drawn.
         path: String,
         /// Error of the drawing library.
         reason: String,
@@ -52,7 +52,7 @@ pub enum Error {
     System {
         /// The action that failed, as text, such as "starting QEMU".
         what: String,
-        /// The error of the system call.
+        /// The error of the refused call.
         source: io::Error,
     },
     /// A request for a flow or a registration of a name failed.
@@ -76,7 +76,7 @@ pub enum Error {
     Name {
         /// What the name was to be used for, as text.
         what: String,
-        /// What is wrong with the name.
+        /// What is wrong with the name of the application or DIF.
         source: carina_api::NameError,
     },
     /// A request or a result is not valid JSON.
@@ -175,7 +175,7 @@ pub enum Error {
     /// An error, with the name of the case in which it happened.
     #[error("{case}: {source}")]
     In {
-        /// Name of the case.
+        /// Name of the case in which the error happened.
         case: String,
         /// The error that happened in the case.
         source: Box<Error>,

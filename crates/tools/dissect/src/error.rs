@@ -10,7 +10,7 @@ pub enum SettingsError {
     /// The width of a field is not a number.
     #[error("{key}={value}: must be a number of bytes")]
     Width {
-        /// Name of the field.
+        /// Name of the field of the PCI whose width is not a number.
         key: String,
         /// The given value.
         value: String,

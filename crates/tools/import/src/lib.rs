@@ -45,7 +45,7 @@ pub struct Note {
 /// A member of a normal DIF in the imported configuration.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// Name of the IPCP.
+    /// Name of the IPCP that is this member.
     pub ipcp: String,
     /// Name of the DIF that the member joins or creates.
     pub dif: String,

@@ -34,7 +34,7 @@ pub enum Error {
     System {
         /// The action that failed, as text, such as "starting QEMU".
         what: String,
-        /// The error of the system call.
+        /// The error of the failed operation.
         source: io::Error,
     },
     /// The system refused a call.
@@ -42,7 +42,7 @@ pub enum Error {
     Errno {
         /// The action that failed, as text, such as "starting QEMU".
         what: String,
-        /// The error of the system call.
+        /// The error of the refused call.
         source: rustix::io::Errno,
     },
     /// A node did not answer, or refused.
@@ -74,7 +74,7 @@ pub enum Error {
     Name {
         /// What the name was to be used for, as text.
         what: String,
-        /// What is wrong with the name.
+        /// What is wrong with the name of the application, DIF or VM.
         source: NameError,
     },
     /// A program ran and failed.
@@ -149,7 +149,7 @@ pub enum Error {
     NoMember {
         /// Name of the system.
         system: String,
-        /// Name of the DIF.
+        /// Name of the DIF of which the node has no member.
         dif: String,
     },
     /// The node shares the network namespace of this process, so it has none of its own.

@@ -71,7 +71,7 @@ impl TestNode {
         Ok(node)
     }
 
-    /// Name of the node.
+    /// Name of this node, which the caller chose.
     pub fn name(&self) -> &str {
         &self.name
     }

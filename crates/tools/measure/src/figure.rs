@@ -110,7 +110,7 @@ pub enum FigureError {
     /// The file could not be written.
     #[error("drawing {}: {source}", path.display())]
     Draw {
-        /// Path of the file.
+        /// Path of the figure's file that could not be written.
         path: PathBuf,
         /// Error of the drawing library.
         source: DrawError,

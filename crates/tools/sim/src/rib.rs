@@ -19,14 +19,14 @@ pub enum RibError {
     NoField {
         /// The object as the IPCP returned it.
         object: RibObject,
-        /// Name of the field.
+        /// Name of the missing field.
         name: String,
     },
     /// A field has a value of an unexpected kind.
     Unexpected {
         /// Path of the object.
         path: String,
-        /// Name of the field.
+        /// Name of the field with the unexpected value.
         name: String,
         /// The value of the field.
         value: Scalar,

@@ -187,7 +187,7 @@ pub enum LoadError {
     Read {
         /// Path of the file, as given.
         file: String,
-        /// The error of the system call.
+        /// Why the operating system could not read the file.
         source: std::io::Error,
     },
     /// The text is not a topology.

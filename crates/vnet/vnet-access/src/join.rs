@@ -43,7 +43,7 @@ pub enum JoinError {
     Socket {
         /// Address of the access point.
         point: SocketAddr,
-        /// The system's reason.
+        /// Why the operating system could not open the socket.
         source: std::io::Error,
     },
     /// The caller has interrupted the attempt.

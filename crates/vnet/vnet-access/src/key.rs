@@ -36,9 +36,9 @@ pub enum KeyError {
     /// The file of the keys cannot be read or written.
     #[error("reading or writing the keys of access points in {}: {source}", path.display())]
     File {
-        /// Path of the file.
+        /// Path of the file of the keys.
         path: PathBuf,
-        /// The system's reason.
+        /// Why the operating system could not read or write the file.
         source: io::Error,
     },
     /// The file does not contain valid keys.

@@ -57,7 +57,7 @@ pub struct Session {
 pub struct Taken {
     /// The settings that the user's system gets.
     pub joined: Joined,
-    /// Name of the user.
+    /// Name of the end user to whom the token belongs.
     pub user: String,
     /// True for a new system; false if the system has already joined and repeats its request.
     pub is_new: bool,

@@ -17,7 +17,7 @@ pub enum Error {
     System {
         /// The operation that failed, as text.
         what: String,
-        /// The system's reason.
+        /// The error of the failed operation.
         source: io::Error,
     },
     /// An operation on a namespace or interface, or a program, fails.
@@ -69,7 +69,7 @@ pub enum Error {
     /// A command that a document gives a node fails, or a file cannot be written into the node.
     #[error("node {node}: `{command}`: {problem}")]
     Start {
-        /// Name of the node.
+        /// Name of the node at whose start the command or file fails.
         node: String,
         /// The command that failed, or a description of the attempt.
         command: String,
@@ -93,7 +93,7 @@ pub enum Error {
     /// The agent of another host refuses.
     #[error("host {host}: {reason}")]
     Peer {
-        /// Name of the other host.
+        /// Name of the host whose agent refuses.
         host: String,
         /// Why the other host's agent refuses.
         reason: String,
@@ -118,7 +118,7 @@ pub enum Error {
         to: String,
         /// Name of the node that asked.
         from: String,
-        /// Name of the DIF.
+        /// Name of the network's DIF, over which the node does not answer.
         dif: String,
         /// Output of the command that asked.
         output: String,

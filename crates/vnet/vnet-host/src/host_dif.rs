@@ -77,7 +77,7 @@ impl Pair {
         self.local < self.remote
     }
 
-    /// Name of the DIF.
+    /// Name of the DIF of these two hosts: both addresses, the lower one first.
     pub(crate) fn dif(self) -> String {
         let (low, high) = (self.local.min(self.remote), self.local.max(self.remote));
         format!("{low}-{high}")

@@ -21,7 +21,7 @@ pub enum SavedError {
     /// A file has unexpected contents, or is damaged.
     #[error("{}: {what}", path.display())]
     Content {
-        /// Path of the file.
+        /// Path of the file with wrong contents.
         path: PathBuf,
         /// What is wrong, and where.
         what: String,
@@ -39,7 +39,7 @@ pub enum SavedError {
     /// The saved state of a machine is not usable.
     #[error("the state of {node}: {source}")]
     Guest {
-        /// Name of the node.
+        /// Name of the node whose saved state is not usable.
         node: String,
         /// What is wrong with the state.
         source: carina_vm::Error,

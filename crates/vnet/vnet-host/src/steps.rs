@@ -24,7 +24,7 @@ pub(crate) struct Steps {
 /// port is kept, perhaps under another name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Repointed {
-    /// Number of the link.
+    /// Number of the link whose other end changes its host.
     pub number: u32,
     /// The side of the link (0 or 1) at which the end is that stays on this host: before and after.
     pub side: [usize; 2],

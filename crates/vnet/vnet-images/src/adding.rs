@@ -18,7 +18,7 @@ use crate::{ImageStore, OWN, StoredImage, StoredKernel};
 /// Files from which to make an image.
 #[derive(Clone, Debug, Default)]
 pub struct NewImage {
-    /// Name of the image.
+    /// Name that the new image gets in the store.
     pub name: String,
     /// Path of the disk, in qcow2 or raw format.
     pub disk: PathBuf,

@@ -29,7 +29,7 @@ pub enum ImageError {
         "image {name:?} is in use: the disk of node {user} is based on it; remove that node first"
     )]
     InUse {
-        /// Name of the image.
+        /// Name of the image that is in use.
         name: String,
         /// The network and node whose disk is based on it.
         user: String,
@@ -58,7 +58,7 @@ pub enum ImageError {
     File {
         /// The operation on a file that failed, as text.
         what: String,
-        /// The system's reason.
+        /// The error of the failed operation.
         source: io::Error,
     },
     /// The description of an image cannot be read or written.

@@ -47,7 +47,7 @@ pub struct ImageStore(PathBuf);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredImage {
-    /// Name of the image.
+    /// Name of the image in the store.
     pub name: String,
     /// SHA-256 of the disk file.
     pub disk: String,

@@ -108,7 +108,7 @@ pub enum ConfigurationError {
     File {
         /// Path of the configuration or inventory that cannot be read.
         path: PathBuf,
-        /// The system's reason.
+        /// Why the operating system could not read the file.
         source: io::Error,
     },
     /// A file does not have the expected content.
@@ -116,7 +116,7 @@ pub enum ConfigurationError {
     Toml {
         /// Path of the configuration or inventory with the fault.
         path: PathBuf,
-        /// Number of the line, from 1.
+        /// Number of the first wrong line, counted from 1.
         line: usize,
         /// The key with its value, and what would be right.
         text: String,
@@ -126,7 +126,7 @@ pub enum ConfigurationError {
     Store {
         /// Path of the configuration that names the store.
         path: PathBuf,
-        /// What is wrong with the name.
+        /// What is wrong with the name of the store.
         source: StoreNameError,
     },
     /// The address of a role is invalid.

@@ -175,9 +175,9 @@ pub enum NodeRequest {
         /// The node of the access point; the VNO fills it in.
         #[serde(default)]
         node: String,
-        /// Name of the access point.
+        /// Name of the access point to which the tokens belong.
         access: String,
-        /// Name of the user.
+        /// Name of the end user to whom the tokens belong.
         user: String,
         /// Whether to make a token for the user, or to revoke the user's tokens.
         what: AtAccess,

@@ -45,7 +45,7 @@ pub enum KeyError {
     File {
         /// Path of the file that cannot be read or written.
         path: PathBuf,
-        /// The system's reason.
+        /// Why the operating system could not read or write the file.
         source: io::Error,
     },
     /// A file already exists and would be overwritten.

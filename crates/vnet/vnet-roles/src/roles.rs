@@ -67,7 +67,7 @@ pub enum RoleError {
         party: Identity,
         /// The configured address, as text.
         listen: String,
-        /// The system's reason.
+        /// Why the operating system refused to listen at the address.
         source: io::Error,
     },
     /// A role's web page cannot be served.

@@ -77,7 +77,7 @@ pub enum WebError {
     Listen {
         /// The address on which the page was to be served.
         address: SocketAddr,
-        /// The system's reason.
+        /// Why the operating system refused to listen on the address.
         source: io::Error,
     },
     /// The address of the page's listener cannot be read.

@@ -128,7 +128,7 @@ pub struct AccessReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserReport {
-    /// Name of the user.
+    /// Name of the end user whose state this is.
     pub user: String,
     /// IPv4 address that is reserved for the user.
     pub address: Ipv4Addr,

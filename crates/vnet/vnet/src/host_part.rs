@@ -223,7 +223,7 @@ pub struct Users {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FarHost {
-    /// Name of the other host.
+    /// Name of the host at the far end of the tunnel.
     pub host: String,
     /// The tunnel's address on this host. Each `ipip` link has a pair of addresses of its own,
     /// because IPv4 in IPv4 carries no tag.

@@ -14,7 +14,7 @@ use crate::progress::PhaseTime;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VnetReport {
-    /// Name of the network.
+    /// Name of the reported network.
     pub name: String,
     /// Identifier (uid) of the network.
     pub vnet: VnetId,
@@ -73,7 +73,7 @@ pub struct NodeReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceReport {
-    /// Name of the interface.
+    /// Name of the interface in its node, such as `eth0`.
     pub name: String,
     /// IPv4 address with prefix length.
     pub address: String,

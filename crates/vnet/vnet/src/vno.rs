@@ -65,7 +65,7 @@ struct Answer {
 pub struct Seen {
     /// Identifier (uid) of the network.
     pub vnet: VnetId,
-    /// Name of the network.
+    /// Name of the network whose state this is.
     pub name: String,
     /// Grows with each change of the document.
     pub generation: u64,

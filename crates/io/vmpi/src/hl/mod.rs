@@ -89,7 +89,7 @@ pub enum RequestError {
     /// The name is not well formed.
     #[error("`{name}`: {source}")]
     Name {
-        /// The name that was given.
+        /// The invalid name, as the caller gave it.
         name: String,
         /// The rule that the name breaks.
         source: NameError,

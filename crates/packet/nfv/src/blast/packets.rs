@@ -83,7 +83,7 @@ pub enum PacketsError {
     File {
         /// Path of the file that cannot be read.
         path: String,
-        /// The reason.
+        /// Why no packets can be read from the file.
         source: CaptureFileError,
     },
     /// The file has packets, but none that can be sent.

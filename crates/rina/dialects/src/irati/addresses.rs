@@ -19,7 +19,7 @@ use core::fmt;
 use carina_ipcp::Cause;
 use carina_ipcp::policy::{Catalogue, Descriptor, Param, Params, PolicyError, component};
 
-/// Name of the policy.
+/// Name of the address policy that maps IPCP names to configured addresses.
 pub(crate) const KNOWN_ADDRESSES: &str = "known-addresses";
 
 /// A policy of component `address-assignment`: addresses by name.
@@ -73,14 +73,14 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
 pub(crate) enum AddressError {
     /// The configured address does not fit the DIF's address width.
     TooWide {
-        /// Name of the IPCP.
+        /// Name of the IPCP whose configured address is too wide.
         name: String,
         /// The address that is configured for the IPCP.
         address: u64,
     },
     /// Another IPCP has the configured address.
     Taken {
-        /// Name of the IPCP.
+        /// Name of the IPCP whose configured address is taken.
         name: String,
         /// The address that is configured for the IPCP.
         address: u64,
@@ -89,12 +89,12 @@ pub(crate) enum AddressError {
     },
     /// Neither the table nor a range applies to the name.
     NoEntry {
-        /// Name of the IPCP.
+        /// Name of the IPCP for which the policy has no address.
         name: String,
     },
     /// The range has no free address.
     RangeFull {
-        /// Name of the IPCP.
+        /// Name of the IPCP that gets no address.
         name: String,
         /// First address of the range.
         first: u64,

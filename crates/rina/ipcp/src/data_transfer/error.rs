@@ -49,7 +49,7 @@ pub enum SettingsError {
     WidthsInUse,
     /// The present policy, or the new one, cannot be exchanged while the DIF runs.
     NotLive {
-        /// Name of the component.
+        /// Name of the component whose policy cannot be exchanged.
         component: &'static str,
         /// The policy that cannot be exchanged.
         policy: &'static str,

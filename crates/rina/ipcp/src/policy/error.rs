@@ -22,7 +22,7 @@ pub enum PolicyError {
     },
     /// The component has no policy of this name.
     UnknownPolicy {
-        /// Name of the component.
+        /// Name of the component whose policy was requested.
         component: &'static str,
         /// Name of the policy that was given.
         policy: String,
@@ -31,9 +31,9 @@ pub enum PolicyError {
     },
     /// The policy has no parameter of this name.
     UnknownParameter {
-        /// Name of the component.
+        /// Name of the component whose policy was requested.
         component: &'static str,
-        /// Name of the policy.
+        /// Name of the policy that does not have the parameter.
         policy: &'static str,
         /// Name of the parameter that was given.
         parameter: String,
@@ -42,18 +42,18 @@ pub enum PolicyError {
     },
     /// The policy's factory makes another type than the component uses.
     OtherProduct {
-        /// Name of the component.
+        /// Name of the component that asked for the policy.
         component: &'static str,
-        /// Name of the policy.
+        /// Name of the policy that makes the wrong type.
         policy: &'static str,
     },
     /// The value of a parameter is invalid.
     Value {
-        /// Name of the component.
+        /// Name of the component whose policy has the parameter.
         component: &'static str,
-        /// Name of the policy.
+        /// Name of the policy whose parameter has an invalid value.
         policy: &'static str,
-        /// Name of the parameter.
+        /// Name of the parameter with the invalid value.
         parameter: String,
         /// The invalid value, as it was given.
         value: String,

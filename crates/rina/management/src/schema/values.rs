@@ -28,7 +28,7 @@ pub(crate) struct Greeting {
     /// Number of the authentication message in the exchange; even numbers are the initiator's.
     #[prost(uint32, tag = "4")]
     pub(crate) step: u32,
-    /// Name of the DIF.
+    /// Name of the DIF that the sender of this greeting is a member of, or wants to join.
     #[prost(string, tag = "5")]
     pub(crate) dif: String,
     /// Identity of the DIF, drawn at bootstrap; 0 from an IPCP that is not a member.
@@ -242,7 +242,7 @@ pub(crate) struct FlowEnd {
     /// All SDUs that the sender wrote were sent, or acknowledged.
     #[prost(bool, tag = "1")]
     pub(crate) is_graceful: bool,
-    /// The reason, as text for people.
+    /// Why the sender ends the flow, as text for people.
     #[prost(string, tag = "2")]
     pub(crate) reason: String,
     /// Incarnation of the member that ends the flow.

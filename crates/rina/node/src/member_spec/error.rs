@@ -41,7 +41,7 @@ pub enum MemberSpecError {
     AuthOfDialect {
         /// The value of `auth`.
         auth: String,
-        /// Dialect of the DIF.
+        /// The DIF's dialect, which lacks this authentication.
         dialect: &'static str,
     },
     /// The text of `auth` has none of the valid forms.
@@ -52,7 +52,7 @@ pub enum MemberSpecError {
     /// The password file cannot be read.
     #[error("password file {file}: {error}")]
     PasswordFile {
-        /// Path of the file.
+        /// Path of the password file that cannot be read.
         file: String,
         /// The reason of the operating system.
         error: io::Error,
@@ -72,11 +72,11 @@ pub enum MemberSpecError {
     /// A field of the PCI cannot have this width in this dialect.
     #[error("config: widths.{field} is {bytes}; in dialect {dialect} it is {possible}")]
     Width {
-        /// Name of the field.
+        /// Name of the field of the PCI with the wrong width.
         field: &'static str,
         /// The configured width in bytes.
         bytes: u8,
-        /// Dialect of the DIF.
+        /// The DIF's dialect, which does not allow this width.
         dialect: &'static str,
         /// The valid widths.
         possible: String,
@@ -86,7 +86,7 @@ pub enum MemberSpecError {
     Widths {
         /// Why the widths are invalid in combination.
         what: String,
-        /// Dialect of the DIF.
+        /// The DIF's dialect, which does not allow these widths together.
         dialect: &'static str,
     },
     /// The named field is 0, and must not be 0.
@@ -100,7 +100,7 @@ pub enum MemberSpecError {
     KeyOfOtherDialect {
         /// Name of the setting.
         key: &'static str,
-        /// Dialect of the DIF.
+        /// The DIF's dialect, which does not have this setting.
         dialect: &'static str,
     },
     /// A policy is given that the dialect does not have.
@@ -110,7 +110,7 @@ pub enum MemberSpecError {
         component: &'static str,
         /// Name of the configured policy, which the dialect does not have.
         name: String,
-        /// Dialect of the DIF.
+        /// The DIF's dialect, which does not have this policy.
         dialect: &'static str,
         /// The valid policies.
         possible: String,
@@ -123,7 +123,7 @@ pub enum MemberSpecError {
     StandardDelimiting {
         /// Name of the component for which `standard` is configured.
         component: &'static str,
-        /// Dialect of the DIF.
+        /// The DIF's dialect, which has no native delimiting.
         dialect: &'static str,
     },
     /// The state machine of the IPCP rejects the configuration, with this reason.

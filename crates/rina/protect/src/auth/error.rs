@@ -13,7 +13,7 @@ pub enum AuthError {
     /// The password is empty.
     #[error("authentication `{policy}`: the password is empty")]
     EmptyPassword {
-        /// Name of the policy.
+        /// Name of the authentication policy that needs a password.
         policy: &'static str,
     },
     /// The other side sent no authentication message.

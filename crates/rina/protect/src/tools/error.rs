@@ -11,9 +11,9 @@ pub enum PolicyError {
     /// The component has no policy of this name.
     #[error("{component}: no policy `{policy}`; there are: {known}")]
     UnknownPolicy {
-        /// Name of the component.
+        /// Name of the component whose policy was requested.
         component: &'static str,
-        /// The name that was given.
+        /// The unknown policy name, as the configuration has it.
         policy: String,
         /// The names of the existing policies, separated by commas.
         known: String,
@@ -21,11 +21,11 @@ pub enum PolicyError {
     /// The policy has no parameter of this name.
     #[error("{component} `{policy}` has no parameter `{parameter}`")]
     UnknownParameter {
-        /// Name of the component.
+        /// Name of the component whose policy was requested.
         component: &'static str,
-        /// Name of the policy.
+        /// Name of the policy that does not have the parameter.
         policy: String,
-        /// The name that was given.
+        /// The unknown parameter name, as the configuration has it.
         parameter: String,
     },
     /// The value of a parameter is invalid.
@@ -33,11 +33,11 @@ pub enum PolicyError {
         "sdu-protection: policy {policy}: parameter {parameter} is {value:?}; it must be: {meaning}"
     )]
     Value {
-        /// Name of the policy.
+        /// Name of the policy whose parameter has an invalid value.
         policy: String,
-        /// Name of the parameter.
+        /// Name of the parameter with the invalid value.
         parameter: &'static str,
-        /// The value that was given.
+        /// The invalid value, as the configuration has it.
         value: String,
         /// The valid values.
         meaning: &'static str,
@@ -45,7 +45,7 @@ pub enum PolicyError {
     /// The credentials contain no password.
     #[error("authentication `{policy}`: this member has no password")]
     NoPassword {
-        /// Name of the policy.
+        /// Name of the authentication policy that needs a password.
         policy: &'static str,
     },
     /// The credentials contain no private key.

@@ -48,7 +48,7 @@ pub(crate) enum Frame<'a> {
     Refuse {
         /// The receiver's number of the flow.
         flow: u16,
-        /// The reason, as text for people.
+        /// Why the sender refuses the request, as text for people.
         reason: &'a str,
     },
     /// Ends a flow.

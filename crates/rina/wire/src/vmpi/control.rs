@@ -28,7 +28,7 @@ pub enum Control<'a> {
         channel: Channel,
         /// Credit that the requester grants for the other direction, in bytes of ring space.
         window_bytes: u32,
-        /// The flow specification.
+        /// The QoS that the calling application requests for the flow.
         spec: FlowSpec,
         /// Name of the requesting application.
         source: &'a str,

@@ -62,7 +62,7 @@ pub enum RuleError {
     Name {
         /// Text of the rule.
         rule: String,
-        /// What is wrong with the name.
+        /// What is wrong with the name of the application or DIF.
         error: NameError,
     },
     /// A placeholder in braces is not one that a name may have.

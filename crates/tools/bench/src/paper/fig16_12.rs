@@ -22,7 +22,7 @@ use super::{CaseResults, PaperOptions};
 use crate::error::{Attempt, Error, Result};
 use crate::peer::{app_name, client_of, dif_name};
 
-/// Name of the case.
+/// Name of this case in the results and in `--cases`.
 pub(super) const CASE: &str = "fig16.12";
 /// Names of the systems.
 pub(super) const SYSTEMS: [&str; 13] = [

@@ -26,7 +26,7 @@ use super::{CaseResults, PaperOptions, request, sizes_or};
 use crate::error::Result;
 use crate::peer::{app_name, dif_name, start_peer};
 
-/// Name of the case.
+/// Name of this case in the results and in `--cases`.
 pub(super) const CASE: &str = "fig16.14";
 /// SDU sizes in bytes.
 const SIZES: [u64; 9] = [1, 64, 200, 400, 600, 800, 1000, 1200, 1400];

@@ -18,7 +18,7 @@ use super::{CaseResults, PaperOptions};
 use crate::error::{Error, Result};
 use crate::peer::{app_name, client_of, dif_name};
 
-/// Name of the case.
+/// Name of this case in the results and in `--cases`.
 pub(super) const CASE: &str = "fig16.15";
 /// The systems of the table: the directions in which the server moves.
 pub(super) const SYSTEMS: [&str; 2] = ["3 to 2", "2 to 3"];

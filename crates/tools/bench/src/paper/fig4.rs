@@ -48,7 +48,7 @@ pub(super) enum Hosts {
 }
 
 impl Hosts {
-    /// Name of the case.
+    /// Name of the case, with its hosts, in the results and in `--cases`.
     pub(super) fn case(self) -> &'static str {
         match self {
             Hosts::One => "fig4b",

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// A ratio that has to reach a required value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Goal {
-    /// Name of the case.
+    /// Name of the case whose ratio is compared with the required value.
     pub case: String,
     /// Description of the ratio, as text.
     pub goal: String,

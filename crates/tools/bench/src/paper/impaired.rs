@@ -21,7 +21,7 @@ use super::{CaseResults, PaperOptions, request, sizes_or};
 use crate::error::{Error, Result};
 use crate::peer::{app_name, dif_name, start_peer};
 
-/// Name of the case.
+/// Name of this case in the results and in `--cases`.
 pub(super) const CASE: &str = "impaired";
 /// The systems in the order of the tables.
 pub(super) const SYSTEMS: [&str; 2] = [OURS, "tcp"];

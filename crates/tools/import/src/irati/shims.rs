@@ -12,9 +12,9 @@ use crate::json::Node;
 pub(super) struct Shim<'a> {
     /// IRATI type of the IPCP, such as `shim-eth`.
     pub kind: &'a str,
-    /// Name of the IPCP.
+    /// Name of the shim IPCP, as the file has it.
     pub name: LocalName,
-    /// Name of the DIF.
+    /// Name of the shim DIF, as the file has it.
     pub dif: &'a str,
     /// The IPCP's entry in `ipcProcessesToCreate`.
     pub from: &'a Node,

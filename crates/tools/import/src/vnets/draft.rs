@@ -41,7 +41,7 @@ struct DraftNode {
 /// An end of a link, with names as in the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DraftEnd<'a> {
-    /// Name of the node.
+    /// Name of the node at this end, as the imported file has it.
     pub node: &'a str,
     /// Name of the interface; `None` if any name will do.
     pub interface: Option<&'a str>,

@@ -75,7 +75,7 @@ pub enum TrialError {
     Pin {
         /// Number of the CPU.
         cpu: usize,
-        /// The error of the system call.
+        /// Why the kernel did not pin the thread to the CPU.
         source: io::Error,
     },
     /// The measuring thread panicked.

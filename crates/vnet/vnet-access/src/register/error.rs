@@ -15,7 +15,7 @@ pub enum RegisterError {
     File {
         /// Path of the register's file.
         path: PathBuf,
-        /// The system's reason.
+        /// Why the operating system could not read or write the file.
         source: std::io::Error,
     },
     /// The file's content is invalid.
@@ -48,7 +48,7 @@ pub enum RegisterError {
          is not a member of a DIF, because no link of it has `as = \"dif\"`"
     )]
     NoDif {
-        /// Name of the access point.
+        /// Name of the access point whose node is not a member of a DIF.
         access: String,
         /// Name of the network to which the access point belongs.
         network: String,

@@ -46,9 +46,9 @@ pub(crate) struct Arrival {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ArrivalNote {
-    /// Name of the node.
+    /// Name of the node whose machine arrives.
     pub node: String,
-    /// Number of the move.
+    /// Number of the move by which the machine arrives.
     pub number: u64,
     /// Generation of this host's part of the network before the node runs on this host.
     pub generation: u64,

@@ -11,7 +11,7 @@ use carina_wire::ether::Mac;
 /// An interface of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
-    /// Name of the interface.
+    /// Name of the interface in its namespace, such as `eth0`.
     pub name: String,
     /// Number of the interface in its namespace.
     pub index: u32,

@@ -13,7 +13,7 @@ pub enum Address {
     Tcp(String),
     /// A DIF in which this system has a member.
     Dif {
-        /// Name of the DIF.
+        /// Name of the DIF by which this system reaches the role.
         dif: DifName,
         /// Path of the socket `ipc.sock` of this system's node.
         node: PathBuf,

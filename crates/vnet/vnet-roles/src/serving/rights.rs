@@ -18,12 +18,12 @@ pub enum Need<'a> {
     Operator,
     /// The caller must be the operator or have some grant for a network.
     Any {
-        /// Name of the network.
+        /// Name of the network for which the caller needs a grant.
         name: &'a str,
     },
     /// The caller must be allowed a verb on a network, and on a node if one is given.
     Verb {
-        /// Name of the network.
+        /// Name of the network on which the caller uses the verb.
         name: &'a str,
         /// The verb that the caller must be allowed.
         verb: Verb,

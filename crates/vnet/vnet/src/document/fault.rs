@@ -16,7 +16,7 @@ pub enum DocumentError {
     /// know.
     #[error("line {line}: {message}")]
     Text {
-        /// Number of the line, from 1.
+        /// Number of the line with the fault, counted from 1.
         line: usize,
         /// Description of the syntax error.
         message: String,

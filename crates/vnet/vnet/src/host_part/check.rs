@@ -69,7 +69,7 @@ pub enum PartError {
     /// A link ends at an interface that the part does not have, or where another link ends.
     #[error("link {link}: {end} is not an interface of this part at which the link ends")]
     End {
-        /// Number of the link.
+        /// Number of the link whose end is wrong.
         link: u32,
         /// The end of the link, `NODE:INTERFACE`.
         end: String,
@@ -85,7 +85,7 @@ pub enum PartError {
     /// A link has an impossible impairment.
     #[error("link {link}: {error}")]
     Impairment {
-        /// Number of the link.
+        /// Number of the link with the impossible impairment.
         link: u32,
         /// Which impairment is impossible, and why.
         error: ImpairmentError,
@@ -93,7 +93,7 @@ pub enum PartError {
     /// A link has an impossible timetable.
     #[error("link {link}: {error}")]
     Timetable {
-        /// Number of the link.
+        /// Number of the link with the impossible timetable.
         link: u32,
         /// Which time is impossible, and why.
         error: TimetableError,
@@ -101,7 +101,7 @@ pub enum PartError {
     /// A node cannot be given this at its start.
     #[error("node {node}: {error}")]
     Start {
-        /// Name of the node.
+        /// Name of the node that cannot be given the value.
         node: String,
         /// What the node cannot be given, and why.
         error: StartError,
@@ -110,7 +110,7 @@ pub enum PartError {
     /// document has done so.
     #[error("node {node}: file {path} has no content; its source was not read")]
     Unread {
-        /// Name of the node.
+        /// Name of the node whose file has no content.
         node: String,
         /// Path of the file in the node.
         path: String,
@@ -118,7 +118,7 @@ pub enum PartError {
     /// A number of a node is out of range.
     #[error("node {node}: {what} {value}: must be {min} to {max}")]
     Size {
-        /// Name of the node.
+        /// Name of the node with the number out of range.
         node: String,
         /// The field that is out of range.
         what: &'static str,
@@ -144,9 +144,9 @@ pub enum PartError {
     /// The address of a user is invalid.
     #[error("access point {access}: user {user} with {address}: {problem}")]
     UserAddress {
-        /// Name of the access point.
+        /// Name of the access point at which the user's address is invalid.
         access: String,
-        /// Name of the user.
+        /// Name of the end user whose address is invalid.
         user: String,
         /// The address that the part gives the user.
         address: std::net::Ipv4Addr,

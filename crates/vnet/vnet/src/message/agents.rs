@@ -30,7 +30,7 @@ pub enum ToAgent {
     EndMove {
         /// Identifier (uid) of the network whose node moves.
         vnet: VnetId,
-        /// Number of the move.
+        /// Number of the move to end.
         number: u64,
     },
 }

@@ -90,7 +90,7 @@ pub struct Repoint {
 pub struct RepointAnswer {
     /// The network and the attempt.
     pub key: PartKey,
-    /// Number of the move.
+    /// Number of the move that the answer is about.
     pub number: u64,
     /// The `is_decided` of the message that this answers.
     pub is_decided: bool,
@@ -108,7 +108,7 @@ pub struct RepointAnswer {
 pub struct MoveStatus {
     /// Identifier (uid) of the network to which the moving node belongs.
     pub vnet: VnetId,
-    /// Number of the move.
+    /// Number of the move that the report is about.
     pub number: u64,
     /// State of the move on this host.
     pub state: MoveState,

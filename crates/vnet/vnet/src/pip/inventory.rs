@@ -131,7 +131,7 @@ pub enum InventoryError {
     Addresses {
         /// Name of one host.
         host: String,
-        /// Name of the other host.
+        /// Name of the second of the two hosts whose addresses overlap.
         other: String,
     },
     /// The embedder refuses the substrate.

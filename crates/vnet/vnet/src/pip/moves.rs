@@ -66,7 +66,7 @@ pub enum MoveOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Untold {
-    /// Number of the move.
+    /// Number of the move that moved the link ends.
     pub(super) number: u64,
     pub(super) ends: Vec<EndPart>,
 }

@@ -122,7 +122,7 @@ pub enum PartState {
 /// A node as its provider sees it: its size, its state, and the host on which it is placed.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeView {
-    /// Name of the node.
+    /// Name of the node, as the provider knows it.
     pub name: String,
     /// Whether the node is a virtual machine or a namespace.
     pub kind: Kind,
