@@ -48,7 +48,16 @@ pub(crate) fn libraries_from(program: &Path, directory: Option<&Path>) -> Result
 ///
 /// The file is not dynamic, or a library is missing.
 pub(crate) fn needed(program: &Path, directory: Option<&Path>) -> Result<Vec<PathBuf>> {
-    let mut ldd = Command::new(tool::find("ldd", "libc-bin")?);
+    let mut ldd = match tool::find("ldd", "libc-bin") {
+        Ok(ldd) => Command::new(ldd),
+        Err(_) if Path::new(LOADER).is_file() => {
+            // The program that `ldd` runs, where the shell that `ldd` needs is missing.
+            let mut loader = Command::new(LOADER);
+            loader.arg("--list");
+            loader
+        }
+        Err(error) => return Err(error),
+    };
     if let Some(directory) = directory {
         ldd.env("LD_LIBRARY_PATH", directory);
     }
@@ -107,6 +116,7 @@ fn parse_ldd(listing: &str) -> std::result::Result<Vec<PathBuf>, MissingLibrary>
 }
 
 const PT_INTERP: u32 = 3;
+const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 
 #[cfg(test)]
 mod tests {

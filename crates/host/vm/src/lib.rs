@@ -87,6 +87,7 @@ pub use ssh::{SshFiles, SshKeys, await_listener, host_key_alias, ssh_files};
 pub use state::{Record, Stopped, kill, list, stop};
 pub use template::{Template, TemplateInfo, Templates};
 pub use xen_domain::{
-    XenDomain, XenKind, destroy_xen_domain, shut_down_xen_domain, xen_domain_lines, xen_has_pvh,
+    XenDomain, XenKind, destroy_xen_domain, shut_down_xen_domain, xen_domain_lines,
+    xen_domain_number, xen_has_pvh,
 };
 pub use xen_host::XenHost;

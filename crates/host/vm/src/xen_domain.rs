@@ -72,7 +72,8 @@ impl XenDomain {
         self.parameter(format!("carina.cmd={}", percent_encoded(command)))
     }
 
-    /// Adds a network card whose back end is added to a bridge of Dom0.
+    /// Adds a network card whose back end is added to a bridge of Dom0. The initramfs must have the
+    /// module `xen_netfront`.
     pub fn bridged_card(mut self, bridge: &str) -> XenDomain {
         self.bridges.push(bridge.to_owned());
         self
@@ -85,7 +86,13 @@ impl XenDomain {
             XenKind::Pv => "pv",
             XenKind::Pvh => "pvh",
         };
-        let modules = "xen_evtchn,xen_gntalloc";
+        // A kernel with the module of cards finds them by itself.
+        let cards = if self.bridges.is_empty() {
+            ""
+        } else {
+            ",xen_netfront"
+        };
+        let modules = format!("xen_evtchn,xen_gntalloc{cards}");
         let mut line = format!(
             "{PARAMETERS} console=hvc0 carina.name={} carina.modules={modules} carina.node=1",
             self.name
@@ -137,6 +144,19 @@ pub fn destroy_xen_domain(name: &LocalName) -> Result<()> {
 /// `xl` is missing, or the domain does not run.
 pub fn shut_down_xen_domain(name: &LocalName) -> Result<()> {
     tool::output(xl()?.args(["shutdown", "-w", name.as_str()])).map(drop)
+}
+
+/// The number of the domain with this name.
+///
+/// # Errors
+/// `xl` is missing, or the domain does not run.
+pub fn xen_domain_number(name: &LocalName) -> Result<u16> {
+    let told = tool::output(xl()?.args(["domid", name.as_str()]))?;
+    let text = String::from_utf8_lossy(&told).trim().to_owned();
+    text.parse().map_err(|_| Error::Command {
+        command: format!("xl domid {name}"),
+        detail: format!("{text:?} is no number of a domain"),
+    })
 }
 
 /// The lines that attach a user's own domain: its guest needs two modules and a node.
@@ -215,6 +235,7 @@ mod tests {
             "console=hvc0",
             "carina.name=a",
             "carina.node=1",
+            "xen_netfront",
             "carina.cmd=echo%20x",
         ] {
             assert!(text.contains(word), "{word}: {text}");

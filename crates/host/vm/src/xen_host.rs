@@ -56,7 +56,7 @@ impl XenHost {
     /// A tool or a library is missing.
     pub fn tools(&self, image: Image) -> Result<Image> {
         let mut image = MODULES.iter().fold(image, |image, name| image.module(name));
-        let libraries = self.root.join("usr/lib/x86_64-linux-gnu");
+        let libraries = self.libraries();
         for (directory, tools) in [(TOOLS, &PRIVATE_TOOLS[..]), ("usr/bin", &STORE_TOOLS)] {
             for tool in tools {
                 let path = self.root.join(directory).join(tool);
@@ -70,12 +70,35 @@ impl XenHost {
         Ok(image
             .file("/lib/x86_64-linux-gnu/libgcc_s.so.1", 0o755, bytes)
             .file("/etc/xen/xl.conf", 0o644, "autoballoon=\"off\"\n")
+            .file("/etc/xen/scripts/vif-bridge", 0o755, VIF_BRIDGE)
             .file("/sbin/start-xen", 0o755, START))
+    }
+
+    /// Adds a program that uses libraries of Xen.
+    ///
+    /// # Errors
+    /// The program cannot be read, or lacks a library.
+    pub fn program(&self, image: Image, guest_path: &str, program: &Path) -> Result<Image> {
+        image.program_with_libraries(guest_path, program, &self.libraries())
+    }
+
+    /// The directory of the libraries.
+    #[must_use]
+    pub fn libraries(&self) -> PathBuf {
+        self.root.join("usr/lib/x86_64-linux-gnu")
     }
 
     /// The kernel modules of Dom0, to be loaded in this order.
     pub const MODULES: &[&str] = &MODULES;
 }
+
+/// Adds the back end of a domain's card to its bridge. `xl` runs it with `online`, then with
+/// `offline`.
+const VIF_BRIDGE: &str = "#!/bin/sh\n[ \"$1\" = online ] || exit 0\nset -e\n\
+    bridge=$(xenstore-read \"$XENBUS_PATH/bridge\")\n\
+    ip link set dev \"$vif\" master \"$bridge\" || brctl addif \"$bridge\" \"$vif\"\n\
+    ip link set dev \"$vif\" up\n\
+    xenstore-write \"$XENBUS_PATH/hotplug-status\" connected\n";
 
 /// Starts what Dom0 needs before `xl`.
 const START: &str = "#!/bin/sh\nset -e\n\
@@ -101,7 +124,12 @@ const PRIVATE_TOOLS: [&str; 7] = [
     "libxl-save-helper",
     "lsevtchn",
 ];
-const STORE_TOOLS: [&str; 3] = ["xenstore-read", "xenstore-list", "xenstore-ls"];
+const STORE_TOOLS: [&str; 4] = [
+    "xenstore-read",
+    "xenstore-write",
+    "xenstore-list",
+    "xenstore-ls",
+];
 const MODULES: [&str; 5] = [
     "xen_evtchn",
     "xen_gntdev",
