@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use carina_ring::{Corrupt, Lease, RECORD_HEADER_BYTES, Refused, Slot};
-use carina_sys::{Epoll, EventFd, Interest, XenEventChannels};
+use carina_sys::{Epoll, EventFd, Interest};
 
 use super::REGION_BYTES;
+use super::channels::Channels;
 use super::region::Channel;
 use crate::hl::Side;
 use crate::ll::attach::HEARTBEAT_NS;
@@ -22,6 +23,8 @@ pub(super) enum Change {
     Attach(Box<Device<Channel>>),
     /// The other domain has ended, or it has withdrawn its region.
     Detach,
+    /// Regions that follow use these event channels. The region before and its channels are gone.
+    Renew(Arc<Channels>),
     /// There is no region for this reason.
     Trouble(String),
 }
@@ -32,7 +35,7 @@ pub(super) struct Feed {
     wake: EventFd,
     /// Signalled when the device is dropped and the thread must end.
     pub(super) stop: EventFd,
-    pub(super) channels: Arc<XenEventChannels>,
+    pub(super) channels: Arc<Channels>,
 }
 
 impl Feed {
@@ -40,6 +43,18 @@ impl Feed {
         // Without a receiver the device was dropped, and the thread ends soon.
         let _ = self.changes.send(change);
         self.wake.signal();
+    }
+
+    /// Gives up the region and its event channels without touching them, because the domain may
+    /// have been restored, and opens new channels. Returns the former ones.
+    ///
+    /// # Errors
+    /// The kernel opens no further channels; nothing has changed then.
+    pub(super) fn renew(&mut self) -> std::io::Result<Arc<Channels>> {
+        let channels = Arc::new(Channels::open()?);
+        self.channels.lose();
+        self.send(Change::Renew(Arc::clone(&channels)));
+        Ok(std::mem::replace(&mut self.channels, channels))
     }
 }
 
@@ -53,7 +68,7 @@ pub(super) struct XenDevice {
     /// Sum of the counters of earlier regions.
     past: Stats,
     looked_ns: u64,
-    channels: Arc<XenEventChannels>,
+    channels: Arc<Channels>,
     changes: Receiver<Change>,
     wake: EventFd,
     /// Readable when a channel or the thread has rung.
@@ -68,11 +83,11 @@ impl XenDevice {
         side: Side,
         serve: impl FnOnce(Feed) + Send + 'static,
     ) -> std::io::Result<XenDevice> {
-        let channels = Arc::new(XenEventChannels::open()?);
+        let channels = Arc::new(Channels::open()?);
         let (sender, changes) = channel();
         let (wake, stop, epoll) = (EventFd::new()?, EventFd::new()?, Epoll::new()?);
-        epoll.add(&*channels, 0, Interest::Read)?;
-        epoll.add(&wake, 1, Interest::Read)?;
+        epoll.add(&*channels, CHANNELS, Interest::Read)?;
+        epoll.add(&wake, WAKE, Interest::Read)?;
         let feed = Feed {
             changes: sender,
             wake: wake.try_clone()?,
@@ -117,6 +132,12 @@ impl XenDevice {
             match change {
                 Change::Attach(device) => self.current = Some(device),
                 Change::Detach => {}
+                Change::Renew(channels) => {
+                    // Without the descriptor the link still works by looking at intervals.
+                    let _ = self.epoll.add(&*channels, CHANNELS, Interest::Read);
+                    // The memory of the region is unmapped before the former channels are dropped.
+                    self.channels = channels;
+                }
                 Change::Trouble(reason) => {
                     let code = "xen";
                     self.reason = DownReason::Violation { code, reason };
@@ -257,6 +278,7 @@ impl VmpiImpl for XenDevice {
 
 impl Drop for XenDevice {
     fn drop(&mut self) {
+        self.take_changes();
         // The region goes first, so that the peer sees this side leave.
         self.current = None;
         self.stop.signal();
@@ -266,6 +288,10 @@ impl Drop for XenDevice {
         }
     }
 }
+
+/// Tokens of the descriptors that wake the data plane.
+const CHANNELS: u64 = 0;
+const WAKE: u64 = 1;
 
 fn sum(one: Stats, other: Stats) -> Stats {
     Stats {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use carina_sys::{XenDomain, monotonic_ns};
 
 use super::address::Address;
+use super::channels::end_lost;
 use super::device::{Change, Feed, XenDevice};
 use super::region::{GrantedRegion, grant};
 use super::store::{Store, StoreError};
@@ -26,7 +27,7 @@ pub fn open_guest(host: XenDomain) -> io::Result<Box<dyn VmpiImpl + Send>> {
             "no Xen domain with the modules xen_gntalloc and xen_evtchn",
         ));
     }
-    let device = XenDevice::start(Side::Guest, move |feed| serve(&feed, host))?;
+    let device = XenDevice::start(Side::Guest, move |feed| serve(feed, host))?;
     Ok(Box::new(device))
 }
 
@@ -37,18 +38,28 @@ enum GuestError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Region(#[from] RegionError),
+    #[error("the event channels: {0}")]
+    Channels(#[from] io::Error),
 }
 
-fn serve(feed: &Feed, host: XenDomain) {
+/// The region that the xenstore should have.
+#[derive(Debug, Clone, Copy)]
+struct Published {
+    address: Address,
+    /// The number of this domain when the region was published.
+    domain: XenDomain,
+}
+
+fn serve(mut feed: Feed, host: XenDomain) {
     let mut published = None;
     loop {
         // An error ends the connection to the xenstore; the next round opens another one.
-        if let Err(error) = publish(feed, host, &mut published)
+        if let Err(error) = publish(&mut feed, host, &mut published)
             && published.is_none()
         {
             feed.send(Change::Trouble(error.to_string()));
         }
-        if stops(feed, AGAIN) {
+        if stops(&feed, AGAIN) {
             break;
         }
     }
@@ -61,25 +72,28 @@ fn serve(feed: &Feed, host: XenDomain) {
 
 /// Publishes a region unless the xenstore has it. Returns when the device is dropped.
 fn publish(
-    feed: &Feed,
+    feed: &mut Feed,
     host: XenDomain,
-    published: &mut Option<Address>,
+    published: &mut Option<Published>,
 ) -> Result<(), GuestError> {
     let mut store = Store::open()?;
-    let own = store.own_domain()?;
     let node = node_for(host);
     loop {
         let shown = store.read(&node)?;
-        let is_shown = published.is_some_and(|address| shown == Some(address.to_string()));
+        let is_shown = published.is_some_and(|past| shown == Some(past.address.to_string()));
         if !is_shown {
+            let domain = store.own_domain()?;
             // The one before frees its grants first.
-            if published.take().is_some() {
-                feed.send(Change::Detach);
+            if let Some(past) = *published {
+                let former = feed.renew()?;
+                *published = None;
+                // An error costs a descriptor, and the link comes up without it.
+                let _ = end_lost(former, past.address.port, host, domain != past.domain);
             }
             let GrantedRegion { device, address } = grant(host, &feed.channels, random())?;
             feed.send(Change::Attach(Box::new(device)));
-            store.write_for(&node, &address.to_string(), own, host)?;
-            *published = Some(address);
+            store.write_for(&node, &address.to_string(), domain, host)?;
+            *published = Some(Published { address, domain });
         }
         if stops(feed, LOOK) {
             return Ok(());

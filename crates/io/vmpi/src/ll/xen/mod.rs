@@ -15,8 +15,13 @@
 //!
 //! The region, the handshake and the rings are those of every shared memory (`device`). A thread
 //! of each device speaks with the xenstore, so that the data plane never waits for it.
+//!
+//! A domain that is saved and restored has neither its grants nor its event channel any more, and
+//! its directory of the xenstore is new. The guest's thread sees that its node is missing, opens
+//! new event channels and grants a new region.
 
 mod address;
+mod channels;
 mod device;
 mod guest;
 mod host;

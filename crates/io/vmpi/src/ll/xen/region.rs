@@ -18,12 +18,13 @@ use std::sync::atomic::Ordering;
 
 use carina_ring::{HEADER_BYTES, RingMap, region_bytes as ring_bytes};
 use carina_sys::{
-    EventFd, Mapping, PAGE_BYTES, XenDomain, XenEventChannels, XenForeignPages, XenGrant,
-    XenGrantedPages, XenUnmapNotice,
+    EventFd, Mapping, PAGE_BYTES, XenDomain, XenForeignPages, XenGrant, XenGrantedPages,
+    XenUnmapNotice,
 };
 
 use super::RegionError;
 use super::address::Address;
+use super::channels::Channels;
 use crate::hl::Side;
 use crate::ll::attach::SILENCE_PATIENT_NS_MAX;
 use crate::ll::device::{Device, Doorbells, Parts};
@@ -44,7 +45,7 @@ pub(super) struct GrantedRegion {
 /// Grants a new region to `peer`, with an event channel that `peer` may bind.
 pub(super) fn grant(
     peer: XenDomain,
-    channels: &Arc<XenEventChannels>,
+    channels: &Arc<Channels>,
     generation: u64,
 ) -> Result<GrantedRegion, RegionError> {
     let layout = layout()?;
@@ -108,7 +109,7 @@ pub(super) fn grant(
 pub(super) fn map(
     peer: XenDomain,
     address: Address,
-    channels: &Arc<XenEventChannels>,
+    channels: &Arc<Channels>,
 ) -> Result<Device<Channel>, RegionError> {
     let layout = layout()?;
     let grant = |reference| XenGrant {
@@ -197,7 +198,7 @@ fn layout() -> Result<Layout, RegionError> {
 #[derive(Debug)]
 pub(super) struct Channel {
     side: Side,
-    channels: Arc<XenEventChannels>,
+    channels: Arc<Channels>,
     port: u32,
     /// The station block.
     control: Mapping,
@@ -216,8 +217,7 @@ impl Channel {
 
 impl Doorbells for Channel {
     fn ring(&self, _peer_doorbell: u32) {
-        // It fails only if this process has closed the channel.
-        let _ = self.channels.ring(self.port);
+        self.channels.ring(self.port);
     }
 
     fn can_ring(&self) -> bool {
@@ -251,8 +251,8 @@ impl Drop for Channel {
     fn drop(&mut self) {
         let own = LIVES[self.side as usize];
         self.control.atomic_u32(own).store(0, Ordering::Release);
-        let _ = self.channels.ring(self.port);
-        let _ = self.channels.close(self.port);
+        self.channels.ring(self.port);
+        self.channels.close(self.port);
     }
 }
 
