@@ -11,9 +11,9 @@ pub enum Error {
     /// An operation on a file or process failed.
     #[error("{what}: {source}")]
     System {
-        /// The operation that failed, as text.
+        /// The operation that failed, as a phrase for people.
         what: String,
-        /// The error of the system.
+        /// Why the operating system refused the operation.
         source: io::Error,
     },
     /// A program ended with an exit status other than 0.

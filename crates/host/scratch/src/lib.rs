@@ -41,8 +41,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a directory with this name, on an in-memory file system if there is one. First removes
-    /// the directories of processes that have ended.
+    /// Makes a directory with this name, on an in-memory file system if this system has one. First
+    /// removes the directories of processes that have ended.
     ///
     /// # Errors
     /// The system refuses.

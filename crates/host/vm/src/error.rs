@@ -23,9 +23,9 @@ pub enum Error {
     Io {
         /// The operation, as a verb.
         action: &'static str,
-        /// The path of the operation.
+        /// Path of the file on which the operation failed.
         path: PathBuf,
-        /// The error of the system.
+        /// Why the operating system refused the operation.
         source: std::io::Error,
     },
     /// A program of the host failed.

@@ -19,7 +19,7 @@ pub(crate) struct Lock {
 /// Whether others may hold the lock at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Others may hold it in shared mode too.
+    /// Several processes may hold the lock in this mode at the same time.
     Shared,
     /// No other process may hold the lock.
     Exclusive,

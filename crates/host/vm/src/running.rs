@@ -95,7 +95,7 @@ impl Running {
         self.times
     }
 
-    /// The record of the machine.
+    /// Returns the record of the machine.
     pub fn record(&self) -> &Record {
         &self.record
     }

@@ -23,7 +23,7 @@ pub enum NetdevError {
          a network card, veth, tap or bridge"
     )]
     NotEthernet {
-        /// The name of the interface.
+        /// Name of the interface that is not an Ethernet interface.
         name: String,
         /// Hardware type of the interface, as in `/usr/include/linux/if_arp.h`.
         kind: u16,

@@ -83,7 +83,7 @@ pub enum BindError {
     NotTaken {
         /// PCI address of the device that is left without a driver.
         address: String,
-        /// The name of the driver.
+        /// Name of the driver that does not take the device back.
         driver: String,
         /// The error of sysfs.
         reason: String,

@@ -56,7 +56,7 @@ pub enum Outcome {
     /// The guest has closed both directions. The owner passes on what it has stored, closes its end
     /// and calls [`Machine::reset`].
     Finished(Key),
-    /// The connection has ended. The owner closes its end at once.
+    /// The connection has ended. The owner must close its own end now.
     Ended(Key),
 }
 
@@ -301,7 +301,7 @@ impl Machine {
         }
     }
 
-    /// Ends a connection at once.
+    /// Ends a connection by a reset. Data that waits is dropped.
     pub fn reset(&mut self, key: Key) {
         if self.connections.contains_key(&key) {
             self.send(key, Op::Reset, 0);

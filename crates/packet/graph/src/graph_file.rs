@@ -70,7 +70,7 @@ use serde::de::DeserializeOwned;
 /// A kind of app that graph files can use.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// The name of the kind.
+    /// Name of the kind of app, as files of graphs write it.
     pub name: &'static str,
     /// Keys whose values are paths of files that belong to the configuration.
     files: &'static [&'static str],

@@ -34,7 +34,7 @@ use crate::table::Table;
 pub struct LwaftrConfig {
     /// The configuration that was read from the file.
     pub config: Arc<Config>,
-    /// The binding table.
+    /// The binding table: which softwire each IPv4 address and port set belongs to.
     pub table: Arc<Table>,
     /// The queue of the configuration whose addresses the app has.
     pub queue: Queue,

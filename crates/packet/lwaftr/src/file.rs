@@ -29,7 +29,7 @@ pub use self::write::{write, write_softwire};
 pub struct Loaded {
     /// Everything but the binding table.
     pub config: Config,
-    /// The binding table.
+    /// The binding table: which softwire each IPv4 address and port set belongs to.
     pub table: Table,
     /// Warnings about statements that take effect otherwise than their author may expect.
     pub warnings: Vec<String>,

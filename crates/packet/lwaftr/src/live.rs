@@ -25,7 +25,7 @@ pub struct Live {
 pub struct Used {
     /// Everything but the binding table.
     pub config: Arc<Config>,
-    /// The binding table.
+    /// The binding table: which softwire each IPv4 address and port set belongs to.
     pub table: Arc<Table>,
 }
 

@@ -106,7 +106,7 @@ impl Fault {
     }
 }
 
-/// Most blocks that may be open at once.
+/// Largest number of blocks that may be nested.
 const DEPTH_MAX: u32 = 16;
 
 impl<'a> Reader<'a> {

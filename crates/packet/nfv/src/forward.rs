@@ -41,7 +41,7 @@ pub struct Forwarder {
 /// How the forwarder chooses the output of a frame.
 #[derive(Clone, Debug)]
 pub enum By {
-    /// The other port; with a single port, that port itself.
+    /// The frame leaves by the other of two ports; if there is only one port, by that port.
     Wire,
     /// The port at which the destination MAC address was last seen as a source.
     Mac,

@@ -54,14 +54,15 @@ use serde::{Deserialize, Serialize};
 use self::ring_memory::RingMemory;
 use crate::offload::{Intake, header_of};
 
-/// The configuration of the app `af_packet`, which connects a graph to an Ethernet interface that
-/// the kernel uses, too.
+/// The configuration of the app `af_packet`, which connects a graph to an Ethernet interface while
+/// the kernel keeps using that interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AfPacketConfig {
     /// Name of the network interface to use, such as `eth1`.
     pub interface: String,
-    /// Whether to receive frames for other stations too.
+    /// Whether the port receives also frames for MAC addresses other than its own (promiscuous
+    /// mode).
     #[serde(default = "yes")]
     pub promiscuous: bool,
     /// Whether frames keep missing checksums and pending segmentation as metadata. If not, the app
@@ -91,8 +92,8 @@ impl AfPacketConfig {
     }
 }
 
-/// The running app `af_packet`: connects a graph to an Ethernet interface that the kernel uses,
-/// too.
+/// The running app `af_packet`: connects a graph to an Ethernet interface while the kernel keeps
+/// using that interface.
 pub struct AfPacket {
     config: AfPacketConfig,
     elsewhere: Elsewhere,

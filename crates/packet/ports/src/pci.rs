@@ -60,7 +60,8 @@ pub struct PciConfig {
     /// Number of ring pairs to use; the card distributes received frames over them.
     #[serde(default = "one")]
     pub queues: usize,
-    /// Whether to receive frames for other stations too.
+    /// Whether the port receives also frames for MAC addresses other than its own (promiscuous
+    /// mode).
     #[serde(default = "yes")]
     pub promiscuous: bool,
     /// How to access the card.

@@ -16,7 +16,7 @@ pub enum CdapError {
     Flag,
     /// A text, a filter or a list is longer than allowed.
     TextTooLong,
-    /// The object value has several types at once.
+    /// The object value has values of several types; exactly one is allowed.
     Value,
     /// The message violates a rule of the dialect.
     Rule(RuleError),

@@ -18,7 +18,8 @@ pub struct Rules {
     pub abstract_syntax: i32,
     /// Version number in M_CONNECT and its answer.
     pub version: i64,
-    /// Whether messages other than M_CONNECT and its answer may have the version too.
+    /// Whether every message may have the field `version`. Otherwise only M_CONNECT and its answer
+    /// may have it.
     pub version_everywhere: bool,
     /// Fields that the encoder writes even if they are 0 or empty: bit N for field number N.
     pub always: u32,

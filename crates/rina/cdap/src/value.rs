@@ -16,7 +16,7 @@ pub enum Value {
     Int64(i64),
     /// A 64-bit integer that is often negative.
     Sint64(i64),
-    /// Text.
+    /// A text in UTF-8.
     Text(String),
     /// Bytes. The class of the object determines whether they contain a structure.
     Bytes(Vec<u8>),
@@ -87,5 +87,5 @@ impl Value {
     }
 }
 
-/// Error: an object value has several types at once.
+/// Error: an object value has values of several types; exactly one is allowed.
 pub(crate) struct Several;

@@ -55,8 +55,8 @@ impl Connection {
         self.send_attaching(request, None)
     }
 
-    /// Sends a request with the descriptor `attached`, if there is one, and closes the descriptor
-    /// in this process.
+    /// Sends a request together with the descriptor `attached`, and closes the descriptor in this
+    /// process. `None`: sends no descriptor.
     pub(crate) fn send_attaching(
         &mut self,
         request: &Request,

@@ -57,7 +57,7 @@ pub(crate) struct Link {
 /// Why [`Link::sleep`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// The doorbell rang. The flow may have ended as well.
+    /// The doorbell rang: SDUs or space may be there, or the flow may have ended.
     Doorbell,
     /// The flow has ended. SDUs may still wait in the ring.
     End,

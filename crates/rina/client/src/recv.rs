@@ -282,7 +282,8 @@ impl FlowReceiver {
         self.stats
     }
 
-    /// The next fragment in the ring, if there is one. Disarms the ring.
+    /// Returns the next fragment in the ring, and disarms the ring's doorbell; `None` if the ring
+    /// is empty.
     #[inline]
     fn front(&mut self) -> Result<Option<PieceRef<'_>>, Error> {
         if self.armed {

@@ -208,9 +208,9 @@ impl Registration {
         self.try_next_request()
     }
 
-    /// Returns a pending flow request, if there is one. In an event loop, call it until it returns
-    /// `None` before waiting for the descriptor: a call that answered one request may have read
-    /// others from the socket.
+    /// Returns a pending flow request; `None` if no request is pending. Does not wait. In an event
+    /// loop, call it until it returns `None` before waiting for the descriptor: a call that
+    /// answered one request may have read others from the socket.
     ///
     /// # Errors
     ///
@@ -305,8 +305,9 @@ impl Registration {
         self.connection.send_request(&accepted)
     }
 
-    /// Returns the next event, if there is one: a flow request, or the outcome of a request that
-    /// was accepted without waiting. In an event loop, call it until it returns `None`.
+    /// Returns the next event: a flow request, or the outcome of a request that was accepted
+    /// without waiting. `None` if there is no event now. Does not wait. In an event loop, call it
+    /// until it returns `None`.
     ///
     /// # Errors
     ///

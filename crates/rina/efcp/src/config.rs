@@ -96,7 +96,8 @@ pub struct RateControl {
 /// run and a PDU out of order at once, and every PDU after A at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckPolicy {
-    /// Number of unacknowledged PDUs at which the receiver acknowledges at once.
+    /// Number of unacknowledged PDUs at which the receiver acknowledges without waiting for the
+    /// time A.
     pub every: u32,
     /// Acknowledge at the end of a burst when this many PDUs are unacknowledged.
     pub burst: u32,

@@ -26,8 +26,8 @@ pub struct EfcpProfile {
     /// repeated acknowledgements and by the timeout. It measures the round-trip time of the highest
     /// acknowledged PDU, if no lower one was retransmitted.
     pub selective: bool,
-    /// Whether the receiver answers every data PDU with a control PDU at once, even if only to
-    /// report the window.
+    /// Whether the receiver sends a control PDU for every data PDU without delay, even if the
+    /// control PDU only repeats the window.
     pub answers_every: bool,
     /// What a sender does while its window stays closed and no PDU is outstanding.
     pub stall: Stall,

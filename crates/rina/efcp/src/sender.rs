@@ -83,7 +83,8 @@ pub(crate) struct Sender<P> {
     copies: bool,
     /// The last UDF sent, for profiles that repeat it in place of a rendezvous PDU.
     last: Option<P>,
-    /// Longest delay of an acknowledgement by the peer; 0 if the peer answers every PDU at once.
+    /// Longest delay of an acknowledgement by the peer; 0 if the peer answers every PDU without
+    /// delay.
     a: Duration,
     /// Allowance for the delay of an acknowledgement beyond the round-trip time.
     answer_delay: Duration,

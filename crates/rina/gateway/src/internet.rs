@@ -27,7 +27,7 @@ pub struct Internet {
     pub name: AppName,
     /// The DIF in which to register the name; `None` for all DIFs.
     pub dif: Option<DifName>,
-    /// The hosts and ports that clients may reach; all others are refused.
+    /// The hosts and ports that clients may reach; requests for other hosts and ports are refused.
     pub rules: Vec<Destinations>,
     /// Largest number of connections to servers at a time.
     pub connections_max: usize,

@@ -215,7 +215,7 @@ pub(crate) fn in_child(act: impl FnOnce()) -> Result<c_int> {
     Ok(child)
 }
 
-/// Returns the process id of a child that has ended, if there is one; does not wait.
+/// Returns the process id of a child that has ended; `None` if all children run. Does not wait.
 ///
 /// # Errors
 /// There are no children.

@@ -52,11 +52,11 @@ pub enum Reason {
 pub struct Counters {
     /// Packets that the member sent over flows.
     pub packets_sent: u64,
-    /// Bytes of these packets.
+    /// Bytes in the packets counted by `packets_sent`.
     pub bytes_sent: u64,
     /// Packets that the member received over flows and gave to the kernel.
     pub packets_received: u64,
-    /// Bytes of these packets.
+    /// Bytes in the packets counted by `packets_received`.
     pub bytes_received: u64,
     /// Packets of several segments that the member cut in software.
     pub packets_cut: u64,

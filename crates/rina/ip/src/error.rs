@@ -70,7 +70,7 @@ pub enum IpError {
     /// The network namespace cannot be entered.
     #[error("entering the network namespace {}: {source}", path.display())]
     Namespace {
-        /// The file of the namespace.
+        /// File of the network namespace that cannot be entered.
         path: PathBuf,
         /// Why the kernel refused to enter the namespace.
         source: io::Error,

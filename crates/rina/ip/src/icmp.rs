@@ -138,13 +138,13 @@ impl ErrorLimit {
 const ERRORS_MAX: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Type and code.
+/// ICMP type and code of "host unreachable" (RFC 792).
 const HOST_UNREACHABLE4: (u8, u8) = (3, 1);
-/// Type and code.
+/// ICMPv6 type and code of "address unreachable" (RFC 4443).
 const ADDRESS_UNREACHABLE6: (u8, u8) = (1, 3);
-/// Type and code.
+/// ICMP type and code of "fragmentation needed" (RFC 792).
 const FRAGMENTATION_NEEDED4: (u8, u8) = (3, 4);
-/// Type and code.
+/// ICMPv6 type and code of "packet too big" (RFC 4443).
 const TOO_BIG6: (u8, u8) = (2, 0);
 /// ICMPv4 types of messages that are no errors: echo and timestamp, requests and replies.
 const QUERIES4: [u8; 4] = [0, 8, 13, 14];

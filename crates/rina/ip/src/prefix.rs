@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for IpPrefix {
 /// An address of an interface with the length of its link's prefix, such as `10.9.1.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The address of the interface.
+    /// The IP address of the interface, without the prefix length.
     pub address: IpAddr,
     /// Length of the prefix of the link, in bits.
     pub bits: u8,

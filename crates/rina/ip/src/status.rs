@@ -53,7 +53,7 @@ pub struct FlowStatus {
     pub is_open: bool,
     /// Packets that the member sent or received over the flow.
     pub packets: u64,
-    /// Bytes of these packets.
+    /// Bytes in the packets counted by `packets`.
     pub bytes: u64,
     /// Packets that wait for the flow.
     pub waiting: usize,

@@ -347,7 +347,7 @@ pub enum Event {
     /// A problem to show to a person, such as a malformed message or a forged address. Reported
     /// when a cause first occurs, and later at growing intervals.
     Notice {
-        /// The text of the notice.
+        /// Text of the notice, for people.
         text: String,
     },
 }

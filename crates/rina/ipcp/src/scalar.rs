@@ -10,7 +10,7 @@ pub enum Scalar {
     Uint(u64),
     /// An integer that may be negative.
     Int(i64),
-    /// Text.
+    /// A text in UTF-8.
     Text(String),
     /// True or false.
     Bool(bool),

@@ -20,7 +20,7 @@ pub trait TraceSink: Send + Sync {
     fn on_event(&self, now: Instant, event: &TraceEvent<'_>);
 }
 
-/// The receiver of an IPCP's control events, if there is one; [`Tracer::default`] reports nothing.
+/// The receiver of an IPCP's control events; `None`, as in [`Tracer::default`], reports nothing.
 #[derive(Clone, Default)]
 pub struct Tracer(Option<Arc<dyn TraceSink>>);
 

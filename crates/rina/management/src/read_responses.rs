@@ -22,7 +22,7 @@ const READERS_MAX: usize = 32;
 /// How long an answer is kept for repeated requests.
 const KEEP_TIME: Duration = Duration::from_secs(10);
 
-/// Number of parts sent at once.
+/// Number of parts that are sent in one go, without waiting.
 const PARTS_AT_ONCE: usize = 16;
 /// Pause before the next parts are sent.
 const PARTS_PAUSE: Duration = Duration::from_millis(5);

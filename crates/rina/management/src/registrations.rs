@@ -129,7 +129,8 @@ impl Management {
         };
     }
 
-    /// Registers an application in the directory. Returns false when it is refused at once.
+    /// Registers an application in the directory. Returns false if this IPCP's own store refuses
+    /// the registration.
     fn publish_registration(
         &mut self,
         now: Instant,

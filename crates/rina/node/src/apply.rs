@@ -162,8 +162,8 @@ struct Steps {
 enum Step {
     /// The node has created this IPCP.
     Made(IpcpId),
-    /// The node has removed the IPCP of this name. The second value, if there is one, says how to
-    /// create it again.
+    /// The node has removed the IPCP of this name. The second value says how to create the IPCP
+    /// again; `None` if that is not possible.
     Removed(LocalName, Option<Former>),
     /// The node has given a member other N-1 DIFs. The second value is the member's specification
     /// before that.

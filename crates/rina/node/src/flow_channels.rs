@@ -17,8 +17,9 @@ use crate::core::{Core, Token};
 use crate::endpoints::{AllocatedFlow, ChannelEnd, DataPath, Endpoint, FlowOwner, Relay, Stage};
 
 impl Core {
-    /// Makes both sides of a flow between its owner and the data plane. The data plane uses
-    /// `attached`, the socket that the owner attached in stream mode, if there is one.
+    /// Makes both sides of a flow between its owner and the data plane. `attached` is the socket
+    /// that the owner attached in stream mode, which the data plane then uses; `None` in other
+    /// modes.
     pub(crate) fn make_channel_end(
         &self,
         port: PortId,

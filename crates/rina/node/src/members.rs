@@ -173,7 +173,7 @@ pub(crate) struct PreparedMember {
     name: LocalName,
     member: Membership,
     builder: Box<NormalBuilder>,
-    /// The N-1 DIF that the member waits for before it starts; `None` if it can start at once.
+    /// The N-1 DIF that must exist before the member can start; `None` if the member can start now.
     awaited: Option<DifName>,
 }
 

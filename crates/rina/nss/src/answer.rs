@@ -177,7 +177,7 @@ mod tests {
         IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
     ];
 
-    /// The status, and the entry if there is one.
+    /// Writes an entry into `room` bytes at `start`; returns the status and the entry.
     fn entry(start: *mut c_char, room: usize) -> (Status, hostent) {
         let host = Host {
             name: c"web.vm",

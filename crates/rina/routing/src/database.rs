@@ -93,7 +93,7 @@ impl Database {
         self.own
     }
 
-    /// Replaces the limits and times. Removes nothing at once.
+    /// Replaces the limits and times. Does not remove objects that exceed the new limits.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }

@@ -72,7 +72,7 @@ impl AddressResolver {
         let _ = self.queries.send(Query::Name(ip));
     }
 
-    /// Returns the next result, if there is one.
+    /// Returns the next result; `None` if no look-up has ended since the last call.
     pub(crate) fn answer(&self) -> Option<Answer> {
         self.answers.take()
     }

@@ -157,7 +157,7 @@ impl<X> FlowTable<X> {
         });
     }
 
-    /// Number of flows.
+    /// Number of flows in the table.
     pub(crate) fn len(&self) -> usize {
         self.by_port.len()
     }

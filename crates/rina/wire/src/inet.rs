@@ -68,7 +68,7 @@ pub struct Ipv4Header {
     pub ttl: u8,
     /// Protocol number of the payload.
     pub protocol: u8,
-    /// Whether the packet is a fragment; true for the first fragment as well.
+    /// Whether the packet is a fragment: the first, a middle or the last one.
     pub is_fragment: bool,
     /// Source IPv4 address.
     pub source: [u8; 4],

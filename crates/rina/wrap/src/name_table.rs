@@ -329,7 +329,7 @@ const FIRST_V4: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// IPv6 address of the first name, from the unique local range fd00::/8 (RFC 4193).
 const FIRST_V6: Ipv6Addr = Ipv6Addr::new(0xfd63, 0x6172, 0x696e, 0x6100, 0, 0, 0, 1);
 
-/// The name of the file.
+/// Name of the table's file in its directory.
 const FILE: &str = "names";
 
 /// Largest number of names in a table.

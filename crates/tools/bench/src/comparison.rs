@@ -19,7 +19,7 @@ use crate::failures::Failures;
 /// A system that a benchmark measures: its name, and what carries its SDUs.
 #[derive(Debug, Clone)]
 pub struct System {
-    /// Name of the system in the results.
+    /// Name of the compared system in the results.
     pub name: &'static str,
     /// The transport for its SDUs.
     pub transport: TransportSpec,

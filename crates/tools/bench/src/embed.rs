@@ -33,7 +33,7 @@ pub struct EmbedOptions {
 /// An embedder to measure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct System {
-    /// Name of the system in the results.
+    /// Name of the compared embedder in the results.
     pub name: &'static str,
     /// The measure by which it ranks nodes; `None` for Carina, which does not rank nodes.
     measure: Option<Measure>,

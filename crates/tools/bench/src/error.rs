@@ -68,7 +68,7 @@ pub enum Error {
     Vm {
         /// The action that failed, as text, such as "starting QEMU".
         what: String,
-        /// The error of the VM.
+        /// Why the VM does not work.
         source: carina_vm::Error,
     },
     /// The name of an application or a DIF is not well formed.

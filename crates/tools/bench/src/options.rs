@@ -46,7 +46,8 @@ impl<Case: Copy> Options<Case> {
 }
 
 impl<Case> Options<Case> {
-    /// The same options for one case alone, at the chosen sizes, or else at the case's own.
+    /// Returns these options for one case alone: with the sizes that the user chose, otherwise with
+    /// `own_sizes`.
     pub(crate) fn of_case(&self, case: Case, own_sizes: &[u64]) -> Self {
         let sizes = match &self.sizes[..] {
             [] => own_sizes,

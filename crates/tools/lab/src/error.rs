@@ -58,7 +58,7 @@ pub enum Error {
     Vm {
         /// The action that failed, as text, such as "starting QEMU".
         what: String,
-        /// The error of the VM.
+        /// Why the VM does not work.
         source: carina_vm::Error,
     },
     /// A record or an answer is not valid JSON.
@@ -147,7 +147,7 @@ pub enum Error {
     /// The node of a system has no member of a DIF.
     #[error("{system} has no member of {dif}")]
     NoMember {
-        /// Name of the system.
+        /// Name of the system whose node has no member of the DIF.
         system: String,
         /// Name of the DIF of which the node has no member.
         dif: String,

@@ -11,7 +11,7 @@ use crate::stream::{Lengths, Promise, Stream};
 pub struct FlowRequest {
     /// Slot of the calling application.
     pub from: SlotId,
-    /// Name of the called application.
+    /// Name of the application that is called.
     pub to: String,
     /// Requirements on the flow.
     pub spec: FlowSpec,

@@ -257,7 +257,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The number of the SDU that begins like a wrong piece, if there is one.
+    /// Number of the SDU that begins like a wrong piece; `None` if no SDU does.
     fn guess(&self, head: &[u8]) -> Option<u64> {
         let mut buffer = Vec::new();
         for number in 0..self.total.min(self.writing + 1) {

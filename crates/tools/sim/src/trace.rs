@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Hashes every event of a run, and writes the events as text to a sink if there is one.
+/// Hashes every event of a run. With a sink, also writes the events to it as text.
 #[derive(Default)]
 pub struct Trace {
     hash: u64,

@@ -25,7 +25,7 @@ pub struct View {
 /// How much state a member keeps, read from its RIB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burden {
-    /// Number of flows.
+    /// Number of flows of the member.
     pub flows: usize,
     /// Number of connections, including connections of management.
     pub connections: usize,

@@ -81,7 +81,7 @@ impl Executions {
 }
 
 impl Execution {
-    /// Makes the command end. Returns at once.
+    /// Makes the command end. Does not wait for its end.
     pub(super) fn end(&self) {
         self.is_ended.store(true, Ordering::Release);
     }

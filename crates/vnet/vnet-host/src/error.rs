@@ -15,7 +15,7 @@ pub enum Error {
     /// An operation on a file or process of this system fails.
     #[error("{what}: {source}")]
     System {
-        /// The operation that failed, as text.
+        /// The operation that failed, as a phrase for people.
         what: String,
         /// The error of the failed operation.
         source: io::Error,

@@ -22,8 +22,8 @@ pub fn is_of(vnet: VnetId, namespace: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// Name of the port of a link's end: side 0 is the near end; side 1 the far end if it is on this
-/// host, too.
+/// Name of the port of a link's end. Side 0 is the near end. Side 1 is the far end; it has a port
+/// here only if it is on this host.
 #[must_use]
 pub fn port(link: u32, side: usize) -> String {
     format!("l{link}.{side}")

@@ -14,8 +14,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::error::{Attempt, Error, Result};
 use crate::rtnetlink::RouteSocket;
 
-/// Moves this thread into a namespace for good. Threads that it starts later are in the namespace,
-/// too.
+/// Moves the calling thread into a namespace, until the thread ends. Threads that it starts later
+/// are in the namespace as well.
 pub(crate) fn enter(namespace: &str) -> Result<()> {
     let path = namespace_file(namespace);
     let file = File::open(&path).attempt(format!("opening {}", path.display()))?;

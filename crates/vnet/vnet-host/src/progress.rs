@@ -143,7 +143,7 @@ impl Progress {
         self.changes.add();
     }
 
-    /// Makes the thread that creates the network stop at its next step. Returns at once.
+    /// Makes the thread that creates the network stop at its next step. Does not wait for that.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Release);
     }

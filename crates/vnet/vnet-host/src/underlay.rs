@@ -30,7 +30,8 @@ pub struct Underlay {
     pub interface: String,
     /// Path of the interface's network namespace.
     pub netns: PathBuf,
-    /// The gateway to hosts on other segments, if there is one.
+    /// The gateway to hosts on other segments; `None` if all hosts are on the segment of this
+    /// interface.
     pub gateway: Option<Gateway>,
 }
 

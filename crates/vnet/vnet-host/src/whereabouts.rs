@@ -28,7 +28,7 @@ pub struct Whereabouts {
     pub node: String,
     /// Whether the node is a virtual machine or a namespace.
     pub kind: Kind,
-    /// The name of the host.
+    /// Name of the host on which the node is.
     pub host: String,
     /// Whether the namespace, or the QEMU process, exists.
     pub is_there: bool,

@@ -30,7 +30,7 @@ struct Capture {
     changed: Condvar,
     /// Whether to end after frames in flight have arrived.
     is_enough: AtomicBool,
-    /// Whether to end at once.
+    /// Whether the capture has to end without waiting for further frames.
     is_over: AtomicBool,
 }
 

@@ -158,7 +158,7 @@ pub struct LinkPart {
     pub rate: Rate,
     /// The end on this host; if both ends are on this host, the first one.
     pub near: EndPart,
-    /// The other end: on this host, on another host, at end users, or at a physical card.
+    /// The far end of the link: on this host, on another host, at end users, or at a physical card.
     pub far: Far,
     /// What moves the frames of the link if both ends are on this host.
     #[serde(default, skip_serializing_if = "PathChoice::is_auto")]
@@ -188,14 +188,13 @@ pub struct EndPart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Far {
-    /// The other end is an interface of a node on the same host.
+    /// The far end of the link is an interface of a node on the same host.
     Here(EndPart),
-    /// The other end is on another host, which a tunnel reaches.
+    /// The far end of the link is on another host, which a tunnel reaches.
     Host(FarHost),
-    /// The other end is the systems of end users, who join from outside: the link is an access
-    /// point.
+    /// The link is an access point: its far end is the systems of end users, who join from outside.
     Users(Users),
-    /// The other end is a physical network card of the same host.
+    /// The far end of the link is a physical network card of the same host.
     Nic(Nic),
 }
 

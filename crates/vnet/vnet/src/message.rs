@@ -70,7 +70,7 @@ pub enum FromVnp {
         vnet: VnetId,
         /// The generation of the document that the report is about.
         generation: u64,
-        /// State of the network.
+        /// State of the network that the answer is about.
         standing: Standing,
     },
     /// Reports that nothing of the network is left.
@@ -242,7 +242,7 @@ pub enum FromPip {
         /// Identifier (uid) of the network, and number of the attempt (round) to which the part
         /// belongs.
         key: PartKey,
-        /// State of the part.
+        /// State of the part that the message is about.
         status: PartStatus,
     },
     /// The provider has a part that the VNP did not name in its last renewal.
@@ -378,7 +378,7 @@ pub struct AdvertisedHost {
     pub memory_mib: u64,
     /// Free physical network cards.
     pub nics: u64,
-    /// Name of the location.
+    /// Name of the location whose free resources these are.
     pub location: String,
     /// Labels, each `key=value`.
     pub labels: BTreeSet<String>,

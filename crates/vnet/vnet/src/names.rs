@@ -53,8 +53,9 @@ impl Names for DocumentNames {
 }
 
 /// Returns why a request does not fit into the free capacity of `residual`. The message names the
-/// smallest change to the request that would make it fit, if there is one. If the request does fit,
-/// the message is only "it does not fit". Rates of `residual` and `request` are in bits a second.
+/// smallest change to the request that would make it fit, unless no single change would. If the
+/// request does fit, the message is only "it does not fit". Rates of `residual` and `request` are
+/// in bits a second.
 #[must_use]
 pub fn insufficient(residual: &Residual, request: &Request, names: &DocumentNames) -> Reason {
     let explanation = explain(residual, request, &mut Joint::first());

@@ -16,11 +16,11 @@ use crate::progress::PhaseTime;
 pub struct VnetReport {
     /// Name of the reported network.
     pub name: String,
-    /// Identifier (uid) of the network.
+    /// Identifier (uid) of the reported network.
     pub vnet: VnetId,
     /// Generation of the requested network.
     pub generation: u64,
-    /// State of the network.
+    /// State of the reported network.
     pub state: VnetState,
     /// Why the network is not ready, one text per obstacle; empty if it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -58,7 +58,7 @@ pub struct NodeReport {
     pub name: String,
     /// Whether the node is a virtual machine, a namespace or a bridge.
     pub kind: Kind,
-    /// State of the node.
+    /// State of the reported node.
     pub state: NodeState,
     /// Whether the node's console has answered.
     pub is_console_ready: bool,
@@ -116,7 +116,7 @@ pub struct LinkReport {
     /// What moves the link's frames on its host; `None` if the host does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<LinkPath>,
-    /// State of the link.
+    /// State of the reported link.
     pub state: LinkState,
     /// Round trip of the last probe, ns; `None` if no probe was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -63,7 +63,7 @@ struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
-    /// Identifier (uid) of the network.
+    /// Identifier (uid) of the network whose state this is.
     pub vnet: VnetId,
     /// Name of the network whose state this is.
     pub name: String,

@@ -153,7 +153,7 @@ pub(super) fn is_running(registers: &impl Registers) -> bool {
     registers.read(RCTL) & RCTL_ENABLE != 0
 }
 
-/// The state of the link.
+/// Reads whether the link is up, and its speed, from the device.
 pub(super) fn link(registers: &impl Registers) -> Link {
     let status = registers.read(STATUS);
     let speed_mbps = match status >> 6 & 3 {

@@ -181,7 +181,7 @@ pub(super) fn is_running(registers: &impl Registers) -> bool {
     registers.read(RXCTRL) & RXCTRL_ENABLE != 0
 }
 
-/// The state of the link.
+/// Reads whether the link is up, and its speed, from the device.
 pub(super) fn link(registers: &impl Registers) -> Link {
     let links = registers.read(LINKS);
     let speed_mbps = match links >> 28 & 3 {

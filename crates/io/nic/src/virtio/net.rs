@@ -293,7 +293,7 @@ impl Side {
         Ok(())
     }
 
-    /// Gives the device a free buffer, if there is one.
+    /// Gives the device a free buffer. Does nothing if no buffer is free.
     #[inline]
     fn give(&mut self, fill: impl FnOnce(Part) -> DriverBuffer) {
         let Some(buffer) = self.free.pop() else {

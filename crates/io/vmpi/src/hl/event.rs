@@ -63,7 +63,7 @@ pub enum Event {
     /// A channel ended, but not through [`super::Endpoint::deallocate`]: the peer deallocated it,
     /// or the link went down.
     Closed {
-        /// The channel. Its number may be used for another flow at once.
+        /// The channel that has ended. The next flow may have the same number.
         channel: Channel,
         /// Why the channel ended.
         reason: CloseReason,

@@ -54,7 +54,7 @@ impl Side {
 /// How long a peer whose node is alive may take to send its HELLO.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Largest number of names that each side may have registered at once.
+/// Largest number of names that each side may have registered at the same time.
 pub const NAMES_MAX: usize = 4096;
 
 /// Largest number of control messages that may wait for room in the ring.

@@ -201,7 +201,7 @@ impl Attach {
         self.next_beat_ns = now_ns + HEARTBEAT_NS;
     }
 
-    /// Ends the link without a hold-off: this side takes a new epoch at once.
+    /// Ends the link. This side takes a new epoch immediately, without the usual hold-off time.
     pub(super) fn part(&mut self, reason: DownReason, station: &dyn Board) -> Step {
         self.reason = reason;
         self.start_epoch(station);

@@ -116,7 +116,7 @@ impl Server {
         self.held.left_ns(Instant::now()).min(look_ns)
     }
 
-    /// Moves bytes in both directions. Returns whether more could be moved at once.
+    /// Moves bytes in both directions. Returns whether further bytes can be moved now.
     fn visit(&mut self) -> bool {
         let attached = self.port.counts();
         let port = Arc::clone(&self.port);
@@ -272,7 +272,7 @@ impl Server {
         Ok(is_busy || (self.machine.packets() > 0 && sent == BURST))
     }
 
-    /// Sends data of one connection. Returns whether more could be sent at once.
+    /// Sends data of one connection. Returns whether further data can be sent now.
     fn send_data(
         &mut self,
         key: Key,

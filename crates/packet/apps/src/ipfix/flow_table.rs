@@ -165,7 +165,7 @@ impl FlowTable {
         evicted
     }
 
-    /// Removes and returns a flow that has ended by `now`, if there is one.
+    /// Removes and returns a flow that has ended by `now`; `None` if no flow has ended.
     pub fn take_ended(&mut self, timeouts: &Timeouts, now: Instant) -> Option<Ended> {
         let is_due = |place: u32, since: fn(&Flow) -> Instant, timeout| {
             let slot = self.slots.get(place as usize)?;

@@ -38,7 +38,7 @@ impl Trial {
 pub struct Sent {
     /// Number of packets.
     pub packets: u64,
-    /// Bytes of these packets.
+    /// Bytes in the packets counted by `packets`.
     pub bytes: u64,
     /// When the first and the last packet were sent, on the engine's clock; `None` before the
     /// first.

@@ -14,7 +14,7 @@ use crate::blast::packets::Stamp;
 pub struct Received {
     /// Number of packets of the trial that arrived.
     pub packets: u64,
-    /// Bytes of these packets.
+    /// Bytes in the packets counted by `packets`.
     pub bytes: u64,
     /// Number of frames that are not packets of the trial.
     pub others: u64,

@@ -14,7 +14,7 @@ use super::graph::{MUX, app_name, step};
 /// Frames and bytes of the uplink and of each port of an NFV process, and frames dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficCounts {
-    /// Traffic of the uplink, if there is one.
+    /// Traffic of the uplink; `None` without an uplink.
     pub uplink: Option<PortCounts>,
     /// Traffic of the ports, in the order of the file.
     pub ports: Vec<PortCounts>,

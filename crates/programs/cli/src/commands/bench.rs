@@ -36,8 +36,8 @@ pub(crate) use self::arguments::{CaseArgs, chosen};
 /// Measure Carina's speed, and that of other systems for comparison
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Measure messages between a VM and its host over each VMPI device; for comparison: bare rings
-    /// in the same memory, and UDP over virtio-net and e1000
+    /// Measure messages between a VM and its host over each VMPI device; compare with bare rings in
+    /// the same memory, and with UDP over virtio-net and e1000
     #[command(
         after_help = "Examples:\n  carina bench hv --json > hv.json\n  carina bench hv \
         --sizes 64,4000,1M --runs 7 --time 1s\n  carina bench hv --systems vsock --crowd 63 --time \
@@ -45,13 +45,13 @@ pub(crate) enum BenchCommand {
         namespaces are allowed, the command also measures the other systems in that VM."
     )]
     Hv(HvArgs),
-    /// Measure flows between two processes of this host; for comparison: a bare ring, Unix sockets,
+    /// Measure flows between two processes of this host; compare with a bare ring, Unix sockets,
     /// UDP and TCP
     #[command(after_help = "Examples:\n  carina bench local --json > local.json\n  \
         carina bench local --sizes 64,4000 --runs 9")]
     Local(LocalArgs),
-    /// Measure how many frames graphs of apps forward on one core; for comparison: DPDK's testpmd
-    /// between null devices
+    /// Measure how many frames per second graphs of apps forward on one core; compare with DPDK's
+    /// testpmd between null devices
     #[command(
         after_help = "Examples:\n  carina bench engine --json > engine.json\n  carina bench \
         engine --cases source-sink,hop-1 --runs 9\n\nWithout --sizes, frames have 64 bytes. A \
@@ -59,9 +59,9 @@ pub(crate) enum BenchCommand {
         where dpdk-testpmd is installed (Debian: dpdk, dpdk-dev)."
     )]
     Engine(CaseArgs),
-    /// Measure how many packets an AFTR forwards on one core, in both directions at once, and how
-    /// long it takes to load a million softwires; for comparison: DPDK's testpmd between null
-    /// devices
+    /// Measure how many packets per second an AFTR forwards on one core, in both directions at the
+    /// same time, and how long it takes to load a million softwires; compare with DPDK's testpmd
+    /// between null devices
     #[command(
         after_help = "Examples:\n  carina bench lwaftr --json > lwaftr.json\n  carina bench \
         lwaftr --cases few-encap,few-decap --sizes 64 --runs 9\n\nWithout --sizes, frames on \
@@ -70,7 +70,7 @@ pub(crate) enum BenchCommand {
         dpdk, dpdk-dev)."
     )]
     Lwaftr(CaseArgs),
-    /// Measure how many frames pass the rings of a vhost-user port; for comparison: DPDK's
+    /// Measure how many frames per second pass the rings of a vhost-user port; compare with DPDK's
     /// net_vhost. In both cases DPDK's virtio-user is the front end
     #[command(
         after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  carina bench \
@@ -80,8 +80,8 @@ pub(crate) enum BenchCommand {
         processors, but no privilege."
     )]
     Vhost(CaseArgs),
-    /// Measure the network card of an unmodified guest over Carina's vhost-user back end; for
-    /// comparison: a tap interface of QEMU
+    /// Measure the network card of an unmodified guest over Carina's vhost-user back end; compare
+    /// with a tap interface of QEMU
     #[command(
         after_help = "Examples:\n  carina bench guest --json > guest.json\n  carina bench \
         guest --cases udp-guest-to-host --sizes 64 --runs 9\n\nCases: udp-guest-to-host, \
@@ -89,8 +89,8 @@ pub(crate) enum BenchCommand {
         64 and 1400 bytes. The command needs root, or a system that allows user namespaces."
     )]
     Guest(GuestArgs),
-    /// Measure Carina's drivers for e1000e and virtio-net in the user space of a guest; for
-    /// comparison: the drivers of the guest's kernel
+    /// Measure Carina's drivers for e1000e and virtio-net in the user space of a guest; compare
+    /// with the drivers of the guest's kernel
     #[command(
         after_help = "Examples:\n  carina bench drivers --json > drivers.json\n  carina bench \
         drivers --cases e1000e-send --sizes 64 --runs 9\n\nCases: e1000e-send, e1000e-receive, \
@@ -98,7 +98,7 @@ pub(crate) enum BenchCommand {
         command boots one VM and needs no privilege."
     )]
     Drivers(DriversArgs),
-    /// Measure how many packets a guest's card loses, and how long it is without packets, while the
+    /// Measure how many packets a guest's card loses, and for how long no packet arrives, while the
     /// guest reboots, its back end is killed, or the guest moves to another QEMU
     #[command(
         after_help = "Examples:\n  carina bench restart --json > restart.json\n  carina bench \
@@ -111,7 +111,7 @@ pub(crate) enum BenchCommand {
     #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
         carina bench flows --flows 1000 --askers 1 --runs 5")]
     Flows(FlowsArgs),
-    /// Measure unmodified programs whose TCP connections are flows; for comparison: TCP over the
+    /// Measure unmodified programs whose TCP connections are flows; compare with TCP over the
     /// loopback interface, `carina expose` with `connect`, `carina proxy`, socat, ssh -L, pasta and
     /// slirp4netns
     #[command(
@@ -129,16 +129,17 @@ pub(crate) enum BenchCommand {
         namespaces are allowed."
     )]
     Wrap(WrapArgs),
-    /// Measure one TCP connection between two namespaces over `carina ip` and shared memory; for
-    /// comparison: a bare loop between two TUN interfaces, and a veth pair with an MTU of 1500
+    /// Measure one TCP connection between two namespaces over `carina ip` and shared memory;
+    /// compare with a bare loop between two TUN interfaces, and with a veth pair with an MTU of
+    /// 1500
     #[command(
         after_help = "Examples:\n  carina bench ip --json > ip.json\n  carina bench ip --cases \
         bulk --runs 9\n\nCases: bulk, round-trips; without --sizes, messages have 65536 bytes. \
         The command needs root, or a system that allows user namespaces."
     )]
     Ip(IpArgs),
-    /// Measure the bindings: messages in Python (for comparison: Unix sockets, asyncio, uvloop,
-    /// pyzmq and zenoh) and net/http in Go (for comparison: TCP over the loopback interface)
+    /// Measure the bindings: messages in Python (compare with Unix sockets, asyncio, uvloop, pyzmq
+    /// and zenoh) and net/http in Go (compare with TCP over the loopback interface)
     #[command(
         after_help = "Examples:\n  carina bench bindings --json > bindings.json\n  carina bench \
         bindings --cases python --sizes 1M --runs 9\n\nCases: python, python-asyncio, \

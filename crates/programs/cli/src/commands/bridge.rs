@@ -42,13 +42,15 @@ pub(crate) struct BridgeArgs {
     /// DIF in which to reach the name of --to [default: the first DIF that knows it]
     #[arg(long, value_name = "DIF")]
     to_dif: Option<DifName>,
-    /// Additional application name to register; flows to it are forwarded too; may be repeated
+    /// Another application name to register, whose flows are forwarded like those to the first
+    /// name; may be repeated
     #[arg(long, value_name = "NAME")]
     register_as: Vec<AppName>,
     /// Application name that --to sees as the caller [default: the name of the original caller]
     #[arg(long, value_name = "NAME")]
     local: Option<AppName>,
-    /// Largest number of flows carried at the same time; further ones are refused
+    /// Largest number of flows that are forwarded at the same time; further flow requests are
+    /// refused
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     flows_max: usize,
     /// Exit when a flow has ended and no other flow is open or requested [default: forward until

@@ -85,8 +85,8 @@ pub(crate) struct ForwardArgs {
 /// How the output port of a frame is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// The other one of two ports. With only one port: the port at which the frame arrived; --hops
-    /// must then be at least 1
+    /// By the other port, if there are two ports. By the port at which the frame arrived, if there
+    /// is one port; --hops must then be at least 1
     Wire,
     /// The port at which a frame from the destination MAC address arrived last; if none has
     /// arrived, all other ports

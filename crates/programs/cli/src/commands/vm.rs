@@ -71,8 +71,8 @@ pub(crate) enum VmCommand {
     Stop {
         /// Name of the VM to stop
         name: LocalName,
-        /// Time for which to wait for the guest to power itself off, such as 10s, before QEMU is
-        /// ended; 0s: end QEMU at once
+        /// Longest time to wait until the guest has powered itself off, such as 10s; then the
+        /// command ends QEMU. 0s: end QEMU without waiting
         #[arg(long, default_value = "0s", value_parser = parse_ns)]
         grace: u64,
         /// Keep the VM's port and its DIF in the node [default: remove them]

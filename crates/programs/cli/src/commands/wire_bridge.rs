@@ -14,8 +14,8 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome, usage};
 use crate::report::{print_json, print_line};
 
-/// Options of `carina impair` and `carina vlan-translate`: how long to run, and how often to print
-/// counters.
+/// Options of `carina impair` and `carina vlan-translate`: the time to run, and the interval
+/// between two prints of counters.
 #[derive(Debug, clap::Args)]
 pub(super) struct Pace {
     /// Exit after this time, such as 60s [default: run until stopped]

@@ -26,7 +26,8 @@ pub(crate) enum Ending {
     Closed,
     /// The application that receives in this direction closed its flow.
     Unread,
-    /// One of the flows broke. The caller has to deallocate the other one, so that it fails too.
+    /// One of the two flows failed. The caller has to deallocate the other flow, so that its
+    /// application gets an error.
     Failed {
         /// Why the flow broke.
         reason: String,

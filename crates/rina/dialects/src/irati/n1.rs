@@ -62,12 +62,12 @@ pub(super) struct Peer {
 /// How an attempt to join has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// A message did not arrive or is malformed: another attempt may succeed at once.
+    /// A message did not arrive or is malformed: another attempt may succeed without a wait.
     Broken,
-    /// The other side refused. Another attempt soon is useless; whether the reason is lasting is
-    /// unknown.
+    /// The other IPCP refused. Whether its reason is lasting is unknown: the next attempt comes
+    /// after a wait.
     Refused,
-    /// The other side refused for a lasting reason.
+    /// The other IPCP refused for a lasting reason.
     ForGood,
 }
 

@@ -62,7 +62,7 @@ pub(super) mod result {
     pub(in super::super) const UNSUPPORTED: i32 = -4;
     pub(in super::super) const UNREADABLE: i32 = -5;
     pub(in super::super) const REJECTED: i32 = -6;
-    /// No access rights; another attempt will fail too.
+    /// The IPCP has no access rights. Another attempt fails as well, until the rights change.
     pub(in super::super) const ACCESS: i32 = -7;
 }
 

@@ -13,8 +13,8 @@ pub(crate) struct Ranges {
 const KEPT: usize = 16;
 
 impl Ranges {
-    /// Adds `seq`. Returns false if it only extends the end of a range; the sender need not know
-    /// that at once.
+    /// Adds `seq`. Returns false if it only extends the end of a range: the sender may learn of
+    /// that later.
     pub(crate) fn add(&mut self, seq: u64) -> bool {
         let (mut start, mut end) = (seq, seq + 1);
         let (mut kept, before) = (0, self.count);

@@ -237,7 +237,7 @@ impl<P: Payload> Port<P> {
 
     /// Chooses the next PDU and protects it if the flow has protection, unless that was done
     /// before. Returns its length. PDUs that the protection refuses are dropped and counted; the
-    /// last such refusal is returned too.
+    /// second value is the reason of the last such refusal.
     #[inline]
     pub(super) fn stage(
         &mut self,

@@ -152,8 +152,9 @@ impl Catalogue {
         }
     }
 
-    /// Adds the policies of another catalogue. A policy of the same component and name is replaced
-    /// in its place, others are appended, so defaults do not change.
+    /// Adds the policies of another catalogue. A policy replaces the one of the same component and
+    /// name in its place. Policies with new names are appended. So the default policies do not
+    /// change.
     pub fn extend(&mut self, other: Catalogue) {
         for entry in other.components.into_values().flatten() {
             self.put(entry);

@@ -66,7 +66,7 @@ impl EthConfig {
             .map_or(&self.interface, |port| &port.label)
     }
 
-    /// Name of the medium in messages, with the VLAN id if there is one.
+    /// Name of the medium in messages: the interface, and the VLAN id if the shim uses a VLAN.
     pub(super) fn label(&self) -> String {
         match self.vlan {
             0 => self.name().to_owned(),

@@ -132,7 +132,8 @@ impl IpcpBuilder for TcpBuilder {
 pub(super) struct Tcp {
     name: String,
     label: String,
-    /// The flows. Each has the index of its connection, once there is one.
+    /// The flows of this shim. Each has the index of its TCP connection; `None` before the
+    /// connection exists.
     flows: FlowTable<Option<usize>>,
     framing: StreamFraming,
     timeout_ns: u64,

@@ -24,7 +24,7 @@ pub enum RuleError {
          [fd00::/8]:80"
     )]
     Host {
-        /// Text of the rule.
+        /// Text of the invalid rule.
         rule: String,
         /// The text in the place of the host.
         host: String,
@@ -32,7 +32,7 @@ pub enum RuleError {
     /// The prefix length is not possible for the address.
     #[error("rule {rule:?}: /{length} is no prefix length of {address}; it has 0 to {max}")]
     PrefixLength {
-        /// Text of the rule.
+        /// Text of the invalid rule.
         rule: String,
         /// The address before the `/`.
         address: IpAddr,
@@ -44,7 +44,7 @@ pub enum RuleError {
     /// The text behind the `:` is not a port, or is a range whose end is less than its start.
     #[error("rule {rule:?}: {ports:?} is neither a port from 1 to 65535 nor a range such as 80-89")]
     Ports {
-        /// Text of the rule.
+        /// Text of the invalid rule.
         rule: String,
         /// The text behind the `:`.
         ports: String,
@@ -52,7 +52,7 @@ pub enum RuleError {
     /// The text behind the arrow is not one of the three targets.
     #[error("rule {rule:?}: target {target:?} must be kernel, refuse or dif [DIF] [as NAME]")]
     Target {
-        /// Text of the rule.
+        /// Text of the invalid rule.
         rule: String,
         /// The text behind the arrow.
         target: String,
@@ -60,7 +60,7 @@ pub enum RuleError {
     /// The name of the application or of the DIF is invalid.
     #[error("rule {rule:?}: {error}")]
     Name {
-        /// Text of the rule.
+        /// Text of the invalid rule.
         rule: String,
         /// What is wrong with the name of the application or DIF.
         error: NameError,
@@ -68,7 +68,7 @@ pub enum RuleError {
     /// A placeholder in braces is not one that a name may have.
     #[error("rule {rule:?}: {placeholder} must be {{host}}, {{name}} or {{port}}")]
     Placeholder {
-        /// Text of the rule.
+        /// Text of the invalid rule.
         rule: String,
         /// The text in the braces.
         placeholder: String,

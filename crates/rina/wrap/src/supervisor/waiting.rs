@@ -99,7 +99,7 @@ impl Waiting {
         }
     }
 
-    /// Takes a flow that was kept for this socket, if there is one.
+    /// Removes and returns the flow that was kept for this socket; `None` if no flow was kept.
     pub(super) fn kept(&self, socket: BorrowedFd<'_>) -> Option<Accepted> {
         let mut untaken = lock(&self.untaken);
         if untaken.is_empty() {

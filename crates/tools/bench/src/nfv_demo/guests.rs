@@ -21,7 +21,7 @@ pub(super) struct Guests {
 /// How many pings were sent and answered, and their mean round trip.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Pings {
-    /// Number of requests.
+    /// Number of echo requests that were sent.
     pub sent: u64,
     /// Number of answers.
     pub received: u64,

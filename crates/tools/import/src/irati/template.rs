@@ -24,7 +24,7 @@ struct Component {
     section: &'static str,
     words: &'static str,
     keys: &'static [&'static str],
-    /// Section inside it that selects policies of its own, if there is one.
+    /// A section within this section that selects further policies; `None` for no such section.
     inner: Option<&'static str>,
     policy: &'static str,
 }

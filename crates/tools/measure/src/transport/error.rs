@@ -60,7 +60,7 @@ pub enum TransportError {
     /// The vsock device of a guest refused a connection.
     #[error("the vsock device refused a connection to port {port} of the guest")]
     NoVsock {
-        /// The port of the guest.
+        /// The vsock port of the guest that does not accept connections.
         port: u32,
     },
     /// First datagrams were sent many times, and none was answered.

@@ -26,7 +26,7 @@ pub enum Arrival {
     Sdu(usize),
     /// Nothing arrived within the time limit.
     Idle,
-    /// The other side has finished; nothing more will arrive.
+    /// The other side has finished: no further SDU will arrive.
     End,
 }
 

@@ -57,7 +57,7 @@ fn nodes(document: &Document, parts: &Parts<'_>) -> Option<String> {
 }
 
 /// Checks that each link exists once, between the right nodes, with its rate and carrier, and that
-/// its two ends name each other. Returns the difference, if there is one.
+/// its two ends name each other. Returns the difference; `None` if the two agree.
 fn links(document: &Document, parts: &Parts<'_>, hosts: &[PlayedHost]) -> Option<String> {
     let find = |name: &str| hosts.iter().find(|host| host.name == name);
     let mut found: BTreeMap<u32, (Vec<&str>, String)> = BTreeMap::new();

@@ -11,5 +11,5 @@ pub(super) trait Interrupt: fmt::Debug {
     fn go_on(&self, now: Instant);
 }
 
-/// The other processes of the same role.
+/// The processes of a role, without the one that holds this list.
 pub(super) type Others = Vec<Weak<dyn Interrupt>>;

@@ -54,8 +54,8 @@ impl Agent {
     /// has arrived or was refused. The caller must have verified the identity of `from`.
     ///
     /// # Errors
-    /// The provider has not ordered this move, or the node does not arrive completely. The sender
-    /// gets the error, too.
+    /// The provider has not ordered this move, or the node does not arrive completely. The agent
+    /// that sends the node gets the error as well.
     pub fn take_node(&self, from: &str, wire: &mut dyn GuestWire) -> Result<()> {
         let offer: Offer = guest_wire::read(wire).attempt(format!("taking a node of {from}"))?;
         let network = self.network(&part_name(offer.vnet));

@@ -14,7 +14,8 @@ use super::bare::PORTS_FREE;
 use crate::confinement::{confined, user_of};
 use crate::error::{Attempt, Result};
 
-/// The default images, made when the first machine needs one, and the pool, if there is one.
+/// The default images, which are made when the first machine needs one, and the pool of clones, if
+/// this agent keeps one.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     /// The image without a Carina node in it, and the one with it.

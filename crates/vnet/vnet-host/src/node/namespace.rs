@@ -35,7 +35,8 @@ use crate::rtnetlink::{Interface, Request, RouteSocket, StaticRoute};
 #[derive(Debug)]
 pub(super) struct NamespaceNode {
     namespace: String,
-    /// Run directory of the Carina node in this namespace, if there is one.
+    /// Run directory for a Carina node in this namespace; the directory exists only if the
+    /// namespace has such a node.
     carina: PathBuf,
     /// What this agent has configured the namespace for, unless interfaces were made again since.
     configured: Mutex<Option<Box<NodePart>>>,
@@ -210,7 +211,8 @@ impl NamespaceNode {
         remove_directory(&self.carina)
     }
 
-    /// The number of the namespace.
+    /// The kernel's number of the namespace (its inode), which changes when the namespace is made
+    /// again.
     pub(super) fn incarnation(&self) -> Result<String> {
         let path = namespace_file(&self.namespace);
         let found = std::fs::metadata(&path).attempt(format!("looking at {}", path.display()))?;

@@ -250,7 +250,7 @@ pub enum Fault {
     /// A list contains the same text twice.
     #[error("{what} `{text}` occurs twice; leave one out")]
     Twice {
-        /// The key of the list.
+        /// Key of the list that contains a text twice.
         what: &'static str,
         /// The text that the list contains twice.
         text: String,

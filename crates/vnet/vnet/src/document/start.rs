@@ -19,7 +19,7 @@ use super::{OWN_IMAGE, Span};
 pub struct NodeFile {
     /// Absolute path of the file in the node. Its directories are made.
     pub path: String,
-    /// The text of the file.
+    /// The text that Carina writes into the file; `None` if `source` names a file with the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
     /// Path of a file whose text the node's file gets, relative to the directory of the document.

@@ -21,7 +21,7 @@ pub struct NodeAway {
     pub vnet: VnetId,
     /// The name of the node's network.
     pub name: String,
-    /// The name of the node.
+    /// Name of the node that has to move.
     pub node: String,
     /// The hosts to which the node can move now, those with the most free processors first; or why
     /// it cannot move. A reason of code `Conflict` may soon be over.

@@ -92,7 +92,8 @@ pub(super) enum Step {
     Settled,
     /// Wait until providers have released their parts.
     Releasing {
-        /// Whether parts that are made are released, too.
+        /// Whether to release parts that providers have made already, in addition to parts that are
+        /// only reserved.
         all: bool,
         then: Then,
     },
@@ -102,7 +103,7 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Then {
-    /// Plan another attempt at once.
+    /// Plan another attempt without waiting.
     Plan,
     /// Plan another attempt later, or refuse the network, depending on the recorded reason.
     Judge,

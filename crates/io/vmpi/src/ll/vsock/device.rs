@@ -65,7 +65,7 @@ impl StreamDevice {
         connection.is_some_and(|connection| connection.window.is_some())
     }
 
-    /// Takes a connection if there is one.
+    /// Accepts a connection that waits. Does nothing if none waits.
     fn connect(&mut self, now_ns: u64) {
         let Some(socket) = self.connector.poll(now_ns) else {
             return;

@@ -14,8 +14,8 @@ pub struct Address {
     pub reference: u32,
     /// Port of the event channel that the other domain may bind.
     pub port: u32,
-    /// A random number, which the station block has, too. Each process of the guest's node draws
-    /// another one.
+    /// A random number that each process of the guest's node draws anew. The station block contains
+    /// the same number.
     pub generation: u64,
 }
 

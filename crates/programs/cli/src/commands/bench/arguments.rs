@@ -16,7 +16,8 @@ use carina_text::duration::parse_ns;
 use super::PROGRESS;
 use crate::failure::{Failure, usage};
 
-/// Options of `carina bench paper`: which published measurements to repeat, how often and how long.
+/// Options of `carina bench paper`: the published measurements to repeat, the number of runs, and
+/// the duration of each.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PaperArgs {
     /// Measurements to repeat, separated by commas [default: all]
@@ -62,8 +63,8 @@ pub(crate) struct HvArgs {
     /// e1000]
     #[arg(long, value_delimiter = ',')]
     pub(super) systems: Vec<String>,
-    /// Measure the echo of an idle flow, alone and beside this number of flows that send as fast as
-    /// they can, such as 63 [default: measure the cases]
+    /// Measure the round-trip time of a flow with one SDU at a time, first alone, then while this
+    /// number of other flows, such as 63, send as fast as they can [default: measure the cases]
     #[arg(long, value_name = "FLOWS", conflicts_with_all = ["sizes", "cases"])]
     pub(super) crowd: Option<usize>,
     /// The carina program to run in the guest [default: this program]
@@ -90,8 +91,8 @@ pub(crate) struct LocalArgs {
     pub(super) pin: PinArg,
 }
 
-/// Options that several benchmarks of frames and payloads share: cases and sizes to measure, how
-/// often and how long.
+/// Options that several benchmarks of frames and payloads share: cases, sizes, the number of runs,
+/// and the duration of each.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CaseArgs {
     /// Number of runs of each measurement
@@ -132,14 +133,16 @@ pub(crate) struct WrapArgs {
     /// --sizes then are numbers of bytes to transfer, and --time has no effect.
     #[arg(long)]
     pub(super) vm: bool,
-    /// The carina program to run in the guest [default: the one for guests beside this program]
+    /// The carina program to run in the guest [default: carina-guest in the directory of this
+    /// program]
     #[arg(long, requires = "vm")]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
     pub(super) in_network_namespace: bool,
 }
 
-/// Options of `carina bench tcp`: whether to serve, or what to send.
+/// Options of `carina bench tcp`: the address, whether to be server or client, and what the client
+/// sends.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TcpArgs {
     /// Address and port of the server
@@ -147,16 +150,16 @@ pub(crate) struct TcpArgs {
     /// Serve connections [default: be the client]
     #[arg(long)]
     pub(super) serve: bool,
-    /// Wait for the answer to each message
+    /// Wait for the answer to each message before sending the next one
     #[arg(long)]
     echo: bool,
     /// Size of messages in bytes
     #[arg(long, default_value = "65536", value_parser = bytes)]
     size: u64,
-    /// How long to send, such as 300ms
+    /// Time for which the client sends, such as 300ms
     #[arg(long, default_value = "1s", value_parser = parse_ns)]
     time: u64,
-    /// Number of connections on which to send at once
+    /// Number of connections on which to send at the same time
     #[arg(long, default_value_t = 1)]
     connections: usize,
 }
@@ -170,7 +173,8 @@ pub(crate) struct IpArgs {
     pub(super) in_network_namespace: bool,
 }
 
-/// Options of `carina bench bindings`: cases and sizes to measure, and where the languages are.
+/// Options of `carina bench bindings`: cases and sizes to measure, the Python interpreter, and the
+/// directory of the Go module.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BindingsArgs {
     #[command(flatten)]
@@ -194,7 +198,7 @@ pub(crate) struct DriversArgs {
     pub(super) guest_program: Option<PathBuf>,
 }
 
-/// Options of `carina bench restart`: cases to measure, and how often.
+/// Options of `carina bench restart`: the cases to measure, and the number of runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RestartArgs {
     /// Number of runs of each measurement
@@ -207,7 +211,8 @@ pub(crate) struct RestartArgs {
     pub(super) in_network_namespace: bool,
 }
 
-/// Options of `carina bench flows`: how many flows to allocate, how many at a time.
+/// Options of `carina bench flows`: the number of flows, the number of allocations at the same
+/// time, and the number of runs.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct FlowsArgs {
     /// Number of flows that are open at the same time

@@ -16,7 +16,7 @@ use crate::report::progress;
 
 /// What `carina vm run` has created so far; undone unless the boot finishes.
 pub(super) struct BootAttempt {
-    /// The port of the VM.
+    /// The node's description of the VM port.
     pub info: VmInfo,
     /// Directory in which the node keeps its VMs.
     pub vm_dir: PathBuf,

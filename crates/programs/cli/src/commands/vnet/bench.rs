@@ -98,8 +98,8 @@ pub(crate) struct ScaleArgs {
     in_network_namespace: bool,
 }
 
-/// Options of `carina vnet bench forward` and `rates`: which cases to measure, the number of
-/// measurements and how long.
+/// Options of `carina vnet bench forward` and `rates`: the cases, the number of measurements, and
+/// the duration of each.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ForwardArgs {
     #[command(flatten)]

@@ -99,7 +99,8 @@ pub(crate) enum VnetCommand {
     Events {
         /// Name of the network whose events to show [default: the only network]
         name: Option<String>,
-        /// Also show new events as they happen, until Ctrl-C [default: exit after the past events]
+        /// Show past events, then new events as they happen, until Ctrl-C [default: exit after the
+        /// past events]
         #[arg(long, short)]
         follow: bool,
         #[command(flatten)]

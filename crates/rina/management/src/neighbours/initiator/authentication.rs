@@ -113,7 +113,8 @@ impl Management {
         Ok(())
     }
 
-    /// Ends the authentication with the responder's last message, if there is one.
+    /// Ends the authentication when the responder has answered M_CONNECT: checks the responder's
+    /// last message, which some policies have.
     pub(super) fn finish_authentication(
         &mut self,
         now: Instant,
