@@ -20,7 +20,7 @@ use crate::report::{print_bytes, progress};
     original\n\nEach side exits when both directions have ended."
 )]
 pub(crate) struct CatArgs {
-    /// Application name to connect to, or with --listen to register
+    /// Application name to which to allocate a flow; with --listen, the name to register
     name: AppName,
     /// Register the name and accept one flow [default: connect to the name]
     #[arg(long, short)]

@@ -43,8 +43,8 @@ pub(crate) struct ImpairArgs {
     /// Bandwidth of each direction, such as 100Mbit [default: no limit]
     #[arg(long)]
     rate: Option<Rate>,
-    /// Largest number of bytes that wait in each direction because of --rate and --delay; frames
-    /// that exceed it are dropped
+    /// Largest number of bytes that wait in each direction because of --rate and --delay; a frame
+    /// for which there is no room is dropped
     #[arg(long, default_value_t = FaultPlan::default().queue_bytes)]
     queue: usize,
     /// Seed of the random numbers: the same seed gives the same faults

@@ -58,12 +58,13 @@ pub(crate) struct UpArgs {
     /// repeated
     #[arg(long, value_name = "PREFIX")]
     route: Vec<IpPrefix>,
-    /// Give packets from this prefix the address of the interface over which they leave this
-    /// system (NAT, by nftables), and turn on net.ipv4.ip_forward; may be repeated
+    /// Replace the source address of packets from this prefix by the address of the interface over
+    /// which they leave this system (NAT, by nftables), and turn on net.ipv4.ip_forward; may be
+    /// repeated
     #[arg(long, value_name = "PREFIX")]
     nat: Vec<IpPrefix>,
-    /// Use only those prefixes of other members that are within this one; may be repeated [default:
-    /// all prefixes of all members]
+    /// Send packets only to prefixes of other members that are within PREFIX; may be repeated
+    /// [default: to all prefixes of all members]
     #[arg(long, value_name = "PREFIX")]
     peer: Vec<IpPrefix>,
     /// Network namespace of the interface: a name or a path [default: the namespace of this

@@ -129,7 +129,7 @@ pub(crate) struct Source {
     /// lwaftr compile
     #[arg(value_name = "CONF")]
     conf: PathBuf,
-    /// Follow the RFCs or Snabb's lwAFTR where they differ
+    /// Rules for the cases in which the RFCs and Snabb's lwAFTR differ
     #[arg(long = "as", value_enum, default_value_t = Behaviour::Rfc)]
     behaviour: Behaviour,
 }
@@ -137,7 +137,7 @@ pub(crate) struct Source {
 /// Which behaviour to follow where the RFCs and Snabb's lwAFTR differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Behaviour {
-    /// Follow the RFCs
+    /// Do what the RFCs require
     Rfc,
     /// Behave as Snabb 2024.08 does
     Snabb,

@@ -46,7 +46,7 @@ pub(crate) enum NicCommand {
         #[arg(value_name = "ADDRESS", value_parser = address)]
         address: Option<String>,
     },
-    /// Guard a card: give it back to the kernel when standard input ends
+    /// Helper that Carina starts: gives a card back to its kernel driver when standard input ends
     #[command(hide = true)]
     Guard {
         /// PCI address of the card

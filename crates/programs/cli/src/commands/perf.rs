@@ -40,7 +40,7 @@ pub(crate) const PERF_SERVER: &str = "rina.apps.perf";
     JSON, \"ending\" of each side and \"stall\" tell which."
 )]
 pub(crate) struct PerfArgs {
-    /// Application name of the server: to call it, or with --listen to register
+    /// Application name of the server; with --listen, the name to register
     #[arg(default_value = PERF_SERVER)]
     name: AppName,
     /// Be the server: register the name and serve clients until stopped

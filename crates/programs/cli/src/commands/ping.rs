@@ -34,10 +34,10 @@ pub(crate) const ECHO_SERVER: &str = "rina.apps.echotime";
     end the server (--listen) with exit code 0."
 )]
 pub(crate) struct PingArgs {
-    /// Application name of the echo server: to call it, or with --listen to register
+    /// Application name of the echo server; with --listen, the name to register
     #[arg(default_value = ECHO_SERVER)]
     name: AppName,
-    /// Be the server: register the name and send every SDU back, until stopped
+    /// Be the server: register the name and send every SDU back, until Ctrl-C
     #[arg(long, short)]
     listen: bool,
     /// Bytes of each SDU, such as 100 or 4k; suffix k: times 1024, M: times 1024²

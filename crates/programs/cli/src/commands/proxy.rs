@@ -36,8 +36,8 @@ pub(crate) struct ProxyArgs {
     /// Application name that the other side sees as the caller
     #[arg(long, default_value = "carina.proxy")]
     local: AppName,
-    /// Largest number of connections of each listener at the same time; further ones wait to be
-    /// accepted
+    /// Largest number of connections of each listener at the same time; the kernel keeps further
+    /// connections waiting
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
     connections_max: usize,
 }

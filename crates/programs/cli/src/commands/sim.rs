@@ -97,11 +97,11 @@ impl RunArgs {
 /// Options of `carina sim soak`: the seeds to run, and how long to reduce a failing scenario.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SoakArgs {
-    /// Range of seeds to run, such as 0..1000; the last one is not included
+    /// Range of seeds to run, such as 0..1000, which is 0 to 999
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
-    /// Seconds spent on reducing each failing scenario to a smaller one that fails the same way; 0:
-    /// do not reduce
+    /// Longest time in seconds to reduce each failing scenario to a smaller one with the same
+    /// failure; 0: do not reduce
     #[arg(long, value_name = "S", default_value_t = 20)]
     shrink_seconds: u64,
     #[command(flatten)]

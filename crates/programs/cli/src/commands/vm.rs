@@ -226,8 +226,9 @@ pub(crate) struct RunArgs {
     /// (with --disk: `carina node --guest`) gets the address from this host.
     #[arg(long, value_name = "ADDRESS/BITS")]
     ip: Vec<carina_ip::Address>,
-    /// Give packets of the VM the address of this host when they leave the host (by nftables), and
-    /// turn on net.ipv4.ip_forward [default: other systems need a route to the VM]
+    /// Replace the source address of packets of the VM by that of this host when they leave the
+    /// host (by nftables), and turn on net.ipv4.ip_forward [default: other systems need a route to
+    /// the VM]
     #[arg(long, requires = "ip")]
     nat: bool,
     /// Name server that the VM asks; may be repeated [default: those in /etc/resolv.conf of this

@@ -67,7 +67,8 @@ pub(crate) struct HvArgs {
     /// number of other flows, such as 63, send as fast as they can [default: measure the cases]
     #[arg(long, value_name = "FLOWS", conflicts_with_all = ["sizes", "cases"])]
     pub(super) crowd: Option<usize>,
-    /// The carina program to run in the guest [default: this program]
+    /// The carina program to run in the guest [default: carina-guest in the directory of this program
+    /// if it exists, otherwise this program]
     #[arg(long)]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -115,7 +116,8 @@ pub(crate) struct CaseArgs {
 pub(crate) struct GuestArgs {
     #[command(flatten)]
     pub(super) cases: CaseArgs,
-    /// The carina program to run in the guest [default: this program]
+    /// The carina program to run in the guest [default: carina-guest in the directory of this program
+    /// if it exists, otherwise this program]
     #[arg(long)]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -127,14 +129,14 @@ pub(crate) struct GuestArgs {
 pub(crate) struct WrapArgs {
     #[command(flatten)]
     pub(super) cases: CaseArgs,
-    /// Measure between a VM and its host; for comparison: QEMU's -netdev user, and passt [default:
-    /// measure on this host]
+    /// Measure between a VM and its host; compare with QEMU's -netdev user, and with passt
+    /// [default: measure on this host]
     ///
     /// --sizes then are numbers of bytes to transfer, and --time has no effect.
     #[arg(long)]
     pub(super) vm: bool,
-    /// The carina program to run in the guest [default: carina-guest in the directory of this
-    /// program]
+    /// The carina program to run in the guest [default: carina-guest in the directory of this program
+    /// if it exists, otherwise this program]
     #[arg(long, requires = "vm")]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]

@@ -54,12 +54,13 @@ struct ConfigArgs {
     /// `carina policy list` shows all policies, and the default of each component
     #[arg(long = "policy", value_name = "COMPONENT=NAME[,PARAM=VALUE..]")]
     policies: Vec<Choice>,
-    /// Number of relays, up to 255, that a PDU may cross before it is dropped [default: 64; dialect
-    /// irati refuses this option]
+    /// Hop limit of PDUs, up to 255: largest number of N-1 flows that a PDU may cross (in dialect
+    /// rlite: of relays); then it is dropped [default: 64; dialect irati refuses this option]
     #[arg(long, value_name = "COUNT")]
     hop_limit: Option<u8>,
-    /// Time between two keep-alives to a neighbour, in milliseconds; a neighbour that misses three
-    /// is lost [default: 5000; dialect rlite: 20000; dialect irati: fixed at 30000]
+    /// Time between two keep-alives to a neighbour, in milliseconds; a neighbour that does not
+    /// answer three counts as lost [default: 5000; dialect rlite: 20000; dialect irati: fixed at
+    /// 30000]
     #[arg(long, value_name = "MS")]
     keepalive_ms: Option<u32>,
 }

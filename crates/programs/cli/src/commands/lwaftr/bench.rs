@@ -29,7 +29,8 @@ pub(crate) struct BenchArgs {
     /// Number of the processor to run on, from 0 [default: any]
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// Also write the printed lines to this file, as CSV [default: write no file]
+    /// Write the printed lines to this file as CSV, in addition to standard output [default: write
+    /// no file]
     #[arg(short, long, value_name = "FILE")]
     bench_file: Option<PathBuf>,
 }

@@ -50,7 +50,7 @@ pub(crate) struct RunArgs {
     /// [default: no copies]
     #[arg(long, value_name = "PORT")]
     mirror: Option<PortSpec>,
-    /// Follow the RFCs or Snabb's lwAFTR where they differ
+    /// Rules for the cases in which the RFCs and Snabb's lwAFTR differ
     #[arg(long = "as", value_enum, default_value_t = Behaviour::Rfc)]
     behaviour: Behaviour,
     /// Run for this time, such as 10s [default: until Ctrl-C]

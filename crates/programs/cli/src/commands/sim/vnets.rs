@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line, progress};
 /// Options of `carina sim vnet`: the seeds to run, and the size of the simulated world.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VnetArgs {
-    /// Range of seeds to run, such as 0..1000; the last one is not included
+    /// Range of seeds to run, such as 0..1000, which is 0 to 999
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
     /// Size of the simulated world: hosts, providers and networks

@@ -71,8 +71,8 @@ pub(crate) struct AgentArgs {
     /// 127.0.0.1:8080 [default: no page]
     #[arg(long, value_name = "ADDRESS:PORT")]
     web: Option<SocketAddr>,
-    /// PIP whose orders this agent carries out: its name, and the addresses of its processes, such
-    /// as uk=192.0.2.1:7101 [default: no PIP; networks of this host only]
+    /// PIP whose orders this agent carries out: its name, and the address of each process that runs
+    /// this PIP, such as uk=192.0.2.1:7101 [default: no PIP; networks of this host only]
     #[arg(
         long,
         value_name = "NAME=ADDRESS,...",

@@ -37,8 +37,8 @@ pub(crate) enum VnetBenchCommand {
         one thread; all cases with ten seeds take minutes."
     )]
     Embed(EmbedArgs),
-    /// Measure the time in which providers make a network of VMs, until every node and link has
-    /// answered, phase by phase
+    /// Measure how long providers take to make a network of VMs: the time of each phase, until
+    /// every node and link has answered
     #[command(
         after_help = "Examples:\n  carina vnet bench instantiate --json > instantiate.json\n  \
         carina vnet bench instantiate --discovery pip --boot clone --providers 1\n  carina vnet \
@@ -149,7 +149,7 @@ pub(crate) struct EmbedArgs {
     /// 0.14,0.2,0.3,0.4 for wx100, 0.016 for geant, 0.004 for brain]
     #[arg(long, value_delimiter = ',')]
     eta: Vec<f64>,
-    /// Number of random cases for each substrate and arrival rate; their seeds count from 1
+    /// Number of random cases for each substrate and arrival rate: case N has seed N, from 1
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// Number of networks that are requested in each case

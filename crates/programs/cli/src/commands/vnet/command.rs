@@ -313,7 +313,7 @@ pub(crate) enum VnetCommand {
         operator: OperatorArgs,
     },
     #[cfg(feature = "tools")]
-    /// Make a network of six VMs in a ring; print the time of each phase of making it, beside the
+    /// Make a network of six VMs in a ring; print the time of each phase, and for comparison the
     /// times of a published system
     #[command(
         after_help = "Examples:\n  carina vnet demo\n  carina vnet demo --boot cold --keep\n  \

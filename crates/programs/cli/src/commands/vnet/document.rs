@@ -19,7 +19,7 @@ pub(crate) struct Source {
     /// File with the document; its extension selects the format: .toml, .xml or .json
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Format of the document, overriding the file's extension: toml, xml or json
+    /// Format of the document: toml, xml or json [default: that of the file's extension]
     #[arg(long, value_name = "FORM")]
     from: Option<Form>,
 }

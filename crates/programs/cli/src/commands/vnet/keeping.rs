@@ -28,8 +28,7 @@ pub(crate) struct MigrateArgs {
     /// Address of the provider's PIP: ADDRESS:PORT, or dif:NAME over flows of a DIF
     #[arg(long, value_name = "ADDRESS", requires = "to", group = "called")]
     pip: Option<String>,
-    /// Time limit, such as 5m: a move that takes longer is given up, and the node stays where it
-    /// was
+    /// Time limit, such as 5m: if the move takes longer, the node stays where it was
     #[arg(long, value_name = "TIME", default_value = "5m", requires = "to")]
     limit: Span,
     #[command(flatten)]

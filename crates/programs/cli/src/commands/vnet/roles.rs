@@ -71,7 +71,8 @@ pub(crate) struct VnpArgs {
     /// process that runs this PIP, such as uk=192.0.2.1:7101,192.0.2.2:7101; may be repeated
     #[arg(long, value_name = "NAME=ADDRESS,...", required = true)]
     pip: Vec<Party>,
-    /// Largest number of networks that each VNO may have at a time; further ones are refused
+    /// Largest number of networks that each VNO may have at a time; the VNP refuses further
+    /// networks
     #[arg(long, value_name = "COUNT", default_value_t = NETWORKS_PER_VNO)]
     networks_per_vno: usize,
 }
@@ -92,7 +93,7 @@ pub(crate) struct VnoArgs {
     web: Option<SocketAddr>,
 }
 
-/// A role that this process calls: its name, and the addresses of its processes.
+/// A role that this process calls: its name, and the address of each process that runs the role.
 #[derive(Clone, Debug)]
 pub(super) struct Party {
     /// Name of the role.

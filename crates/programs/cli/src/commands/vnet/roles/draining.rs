@@ -32,7 +32,8 @@ pub(crate) struct HostArgs {
 pub(crate) struct DrainArgs {
     #[command(flatten)]
     at: HostArgs,
-    /// Time limit for all nodes together, such as 30m; a move that is not complete then is given up
+    /// Time limit for all nodes together, such as 30m; the node that moves at this time stays on
+    /// its host
     #[arg(long, value_name = "TIME", default_value = "30m")]
     limit: Span,
 }
