@@ -36,8 +36,8 @@ pub(crate) struct DemoArgs {
     // In shorter ones, QEMU spends much of the time on translating the guest's code.
     #[arg(long, default_value = "300ms", value_parser = parse_ns)]
     time: u64,
-    /// The carina program to run in the guest [default: carina-guest in the directory of this program
-    /// if it exists, otherwise this program]
+    /// The carina program to run in the guest [default: carina-guest in the directory of this
+    /// program if it exists, otherwise this program]
     #[arg(long)]
     guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]

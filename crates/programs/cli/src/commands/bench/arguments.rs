@@ -67,8 +67,8 @@ pub(crate) struct HvArgs {
     /// number of other flows, such as 63, send as fast as they can [default: measure the cases]
     #[arg(long, value_name = "FLOWS", conflicts_with_all = ["sizes", "cases"])]
     pub(super) crowd: Option<usize>,
-    /// The carina program to run in the guest [default: carina-guest in the directory of this program
-    /// if it exists, otherwise this program]
+    /// The carina program to run in the guest [default: carina-guest in the directory of this
+    /// program if it exists, otherwise this program]
     #[arg(long)]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -116,8 +116,8 @@ pub(crate) struct CaseArgs {
 pub(crate) struct GuestArgs {
     #[command(flatten)]
     pub(super) cases: CaseArgs,
-    /// The carina program to run in the guest [default: carina-guest in the directory of this program
-    /// if it exists, otherwise this program]
+    /// The carina program to run in the guest [default: carina-guest in the directory of this
+    /// program if it exists, otherwise this program]
     #[arg(long)]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -135,8 +135,8 @@ pub(crate) struct WrapArgs {
     /// --sizes then are numbers of bytes to transfer, and --time has no effect.
     #[arg(long)]
     pub(super) vm: bool,
-    /// The carina program to run in the guest [default: carina-guest in the directory of this program
-    /// if it exists, otherwise this program]
+    /// The carina program to run in the guest [default: carina-guest in the directory of this
+    /// program if it exists, otherwise this program]
     #[arg(long, requires = "vm")]
     pub(super) guest_program: Option<PathBuf>,
     #[arg(long, hide = true)]
