@@ -25,7 +25,7 @@ impl NamespaceAccess {
     }
 }
 
-/// Most processes at the same time.
+/// Largest number of processes at the same time.
 const PROCESSES: usize = 8;
 /// Fewest lines for which a further process is started.
 const LINES_MIN: usize = 8;

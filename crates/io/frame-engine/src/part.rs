@@ -78,7 +78,7 @@ pub(super) fn drop_together(values: Vec<Box<dyn Any + Send>>) {
     });
 }
 
-/// Most values that are dropped at the same time.
+/// Largest number of values that are dropped at the same time.
 const THREADS_MAX: usize = 128;
 
 /// Why a part cannot be run, and what was already built for it.

@@ -160,7 +160,7 @@ impl CapturedFrames {
     }
 }
 
-/// Most bytes that are read of a file.
+/// Largest number of bytes that are read of a file.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 const PORTION_BYTES: usize = 1 << 16;
 

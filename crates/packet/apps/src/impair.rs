@@ -44,8 +44,8 @@ pub struct ImpairConfig {
     pub jitter_us: u64,
     /// Rate limit in bits per second; 0 means no limit.
     pub bits_per_second: u64,
-    /// Most bytes of frames that may wait for the rate limit and the delay; further frames are
-    /// dropped.
+    /// Largest number of bytes of frames that may wait for the rate limit and the delay; further
+    /// frames are dropped.
     pub queue_bytes: usize,
     /// Seed of the random decisions: the same seed gives the same decisions.
     pub seed: u64,
@@ -249,7 +249,7 @@ impl Impair {
     }
 }
 
-/// Most frames that may wait: a quarter of the default pool of a graph.
+/// Largest number of frames that may wait: a quarter of the default pool of a graph.
 const FRAMES_MAX: usize = 4096;
 /// Changes the configured seed, so that damage has other random numbers than loss and duplication.
 const DAMAGE_SEED: u64 = 0x6461_6d61_6765;

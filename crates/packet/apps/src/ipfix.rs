@@ -86,7 +86,7 @@ pub struct IpfixConfig {
     /// Seconds after which a flow ends even if it continues.
     #[serde(default = "active_timeout")]
     pub active_timeout: u32,
-    /// Most flows that are measured at a time.
+    /// Largest number of flows that are measured at a time.
     #[serde(default = "flows")]
     pub flows: u32,
     /// Seconds between two transmissions of the templates.
@@ -138,7 +138,7 @@ enum IpfixError {
     Clock,
 }
 
-/// Most flows. Each needs some 200 bytes.
+/// Largest number of flows. Each needs some 200 bytes.
 const FLOWS_MAX: u32 = 10_000_000;
 /// Smallest MTU: headers, and a message with one record of any template.
 const MTU_MIN: u16 = 48 + Exporter::LONGEST_MIN as u16;

@@ -71,7 +71,7 @@ impl Eq for Compiled {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StateConfig {
-    /// Most connections that are stored.
+    /// Largest number of connections that are stored.
     pub connections: usize,
     /// Seconds without a frame after which a connection is forgotten.
     pub idle_s: u64,

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 pub struct PcapWriteConfig {
     /// Path of the capture file that the app creates.
     pub file: PathBuf,
-    /// Most bytes of each frame to write.
+    /// Largest number of bytes of each frame to write.
     #[serde(default = "all")]
     pub snap: u32,
 }

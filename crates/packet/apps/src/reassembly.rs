@@ -16,11 +16,11 @@ use crate::congestion::{CE, NOT_ECT};
 /// Limits of memory and time for the reassembly of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Most packets that are incomplete at the same time.
+    /// Largest number of packets that are incomplete at the same time.
     pub packets: usize,
-    /// Most fragments of one packet.
+    /// Largest number of fragments of one packet.
     pub fragments: usize,
-    /// Most bytes of all fragments, including the overhead of storing them.
+    /// Largest number of bytes of all fragments, including the overhead of storing them.
     pub bytes: usize,
     /// How long a packet may stay incomplete.
     pub time: Duration,
@@ -48,7 +48,7 @@ pub struct Whole {
     pub head: Vec<u8>,
     /// Payload of the packet, or of its first fragment.
     pub payload: Vec<u8>,
-    /// Whether a fragment has met congestion.
+    /// Whether a router has marked congestion (ECN) in one of the fragments.
     pub is_marked: bool,
 }
 

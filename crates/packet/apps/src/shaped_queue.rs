@@ -20,7 +20,7 @@ pub struct Shape {
     pub bits_per_second: u64,
     /// Bytes that may pass at once after a pause. A longer packet passes nevertheless.
     pub burst_bytes: usize,
-    /// Most bytes that may wait.
+    /// Largest number of bytes that may wait.
     pub queue_bytes: usize,
 }
 

@@ -99,8 +99,8 @@ impl Blocks<'_> {
 /// Outcomes of tests that are the same on every path to a block.
 type Facts = Vec<(Test, bool)>;
 
-/// Most outcomes that are remembered, and most jumps that are followed. Both bound the compile
-/// time.
+/// Largest number of outcomes that are remembered, and most jumps that are followed. Both bound the
+/// compile time.
 const FACTS_MAX: usize = 48;
 const STEPS_MAX: usize = 256;
 

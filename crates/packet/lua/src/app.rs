@@ -53,7 +53,7 @@ pub struct LuaApp {
     next_pull: Option<Instant>,
     /// Whether the last pull sent frames, so that the script may have more.
     has_more: bool,
-    /// Whether the last push received no frame.
+    /// Whether the script received no frame in the last `push`, although frames wait at an input.
     is_blocked: bool,
     stopped: Option<Stop>,
     notices: Notices,

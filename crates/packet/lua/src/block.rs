@@ -12,9 +12,9 @@ use carina_frame::Frame;
 pub(crate) const PLACES: usize = 1024;
 /// The first place for new packets.
 pub(crate) const MADE: usize = PLACES / 2;
-/// Most inputs of an app, and most outputs.
+/// Largest number of inputs of an app, and most outputs.
 pub(crate) const PORTS_MAX: usize = 64;
-/// Most counters of an app.
+/// Largest number of counters of an app.
 pub(crate) const COUNTERS_MAX: usize = 64;
 
 /// The shared memory. Lua code may change any field while it runs.

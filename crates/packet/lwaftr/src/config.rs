@@ -123,9 +123,9 @@ pub struct ErrorRate {
 /// How many packets may be in reassembly at a time, and of how many fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReassemblyBounds {
-    /// Most fragments of one packet.
+    /// Largest number of fragments of one packet.
     pub fragments: u32,
-    /// Most packets that are reassembled at the same time.
+    /// Largest number of packets that are reassembled at the same time.
     pub packets: u32,
 }
 

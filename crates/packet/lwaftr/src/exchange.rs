@@ -76,8 +76,8 @@ impl Inbox {
     }
 }
 
-/// Most facts that wait in an inbox. A fact that finds no room is dropped; the worker learns it
-/// again when the network repeats it.
+/// Largest number of facts that wait in an inbox. A fact that finds no room is dropped; the worker
+/// learns it again when the network repeats it.
 pub const WAITING_MAX: usize = 1024;
 
 impl Exchange {

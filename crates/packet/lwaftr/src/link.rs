@@ -79,7 +79,8 @@ pub struct Leaving<'a> {
     pub mtu: usize,
 }
 
-/// Most frames that wait for the next hop's MAC address. (RFC 4861 §7.2.2 asks for at least one)
+/// Largest number of frames that wait for the next hop's MAC address. (RFC 4861 §7.2.2 asks for at
+/// least one)
 const HELD_MAX: usize = 64;
 
 impl Link {

@@ -13,7 +13,7 @@ pub struct PathMtus {
     of: HashMap<[u8; 16], (usize, Instant)>,
 }
 
-/// Most B4s that are stored; a further one replaces any of them.
+/// Largest number of B4s that are stored; a further one replaces any of them.
 pub const PATHS_MAX: usize = 65_536;
 
 /// How long a path MTU stays valid after it was last reported. (RFC 8201 §4 recommends 10 minutes)

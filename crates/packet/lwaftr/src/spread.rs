@@ -57,7 +57,7 @@ pub struct Spread {
     side: Side,
     external: Vec<Member>,
     internal: Vec<Member>,
-    /// Whether all queues have the same addresses.
+    /// Whether all workers have the same addresses, so that any of them can handle any frame.
     is_uniform: bool,
 }
 

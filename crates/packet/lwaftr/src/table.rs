@@ -118,7 +118,7 @@ pub enum TableError {
     TooMany,
 }
 
-/// Most softwires of a table.
+/// Largest number of softwires of a table.
 pub const SOFTWIRES_MAX: usize = 1 << 26;
 
 /// A binding table: finds the softwire of an IPv4 address and port.

@@ -325,7 +325,7 @@ fn port_counts(port: &str, links: &[(LinkName, LinkCounts)]) -> PortCounts {
     all
 }
 
-/// Most hops in a chain: the largest TTL.
+/// Largest number of hops in a chain: the largest TTL.
 pub const HOPS_MAX: usize = 255;
 
 #[cfg(test)]

@@ -203,13 +203,14 @@ const LUA_WORDS: [&str; 10] = [
     "return", "local", "function", "for", "if", "while", "repeat", "do", "require", "dofile",
 ];
 
-/// Most ports of one process.
+/// Largest number of ports of one process.
 pub const PORTS_MAX: usize = 128;
 
 /// Length of the longest port name, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Most bytes of a prefix. App names have at most 32 characters; the longest suffix is `_gateway`.
+/// Largest number of bytes of a prefix. App names have at most 32 characters; the longest suffix is
+/// `_gateway`.
 const STEM_BYTES: usize = 24;
 
 #[cfg(test)]

@@ -436,5 +436,5 @@ fn header_bytes(features: u64) -> usize {
 
 const HEADER_BYTES: usize = 12;
 
-/// Most frames that a visit takes from a ring.
+/// Largest number of frames that a visit takes from a ring.
 const BURST: usize = FRAME_BURST;

@@ -41,7 +41,7 @@ pub struct Rules {
     pub party_bytes_max: usize,
 }
 
-/// Most texts in an authentication value.
+/// Largest number of texts in an authentication value.
 const AUTH_TEXTS_MAX: usize = 16;
 
 impl Rules {

@@ -120,8 +120,8 @@ impl Drop for Crossing {
 /// room meanwhile are lost.
 pub(crate) const CROSSING_BYTES: usize = 4 << 20;
 
-/// Most ring bytes that may be in transit from the user of a crossing. When more is queued, the
-/// user must wait.
+/// Largest number of ring bytes that may be in transit from the user of a crossing. When more is
+/// queued, the user must wait.
 pub(crate) const CROSSING_WINDOW: u64 = 512 << 10;
 
 #[cfg(test)]

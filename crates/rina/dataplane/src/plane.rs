@@ -250,5 +250,5 @@ pub(crate) fn thread_name(number: usize) -> String {
 /// app that was already visited in a breath moves on in the next one.
 const QUIET_BREATHS: u32 = 2;
 
-/// Most bytes in all buffers of socket ends together.
+/// Largest number of bytes in all buffers of socket ends together.
 const POOL_BYTES_MAX: usize = 256 << 20;

@@ -13,8 +13,8 @@ pub(crate) fn next_read_bytes(asked: usize, bytes: usize) -> usize {
     }
 }
 
-/// Most bytes that one read of the socket requests; they become one SDU. A longer SDU has a smaller
-/// share of the fixed cost of an SDU, which is large in a VM.
+/// Largest number of bytes that one read of the socket requests; they become one SDU. A longer SDU
+/// has a smaller share of the fixed cost of an SDU, which is large in a VM.
 pub(crate) const READ_BYTES_MAX: usize = 131_072;
 
 /// Fewest bytes that a read requests.

@@ -18,7 +18,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use crate::flow::{Flow, requested_close};
 
-/// Most ring bytes that may be in transit to a socket end.
+/// Largest number of ring bytes that may be in transit to a socket end.
 pub(crate) const SOCKET_WINDOW: u64 = 1 << 20;
 
 /// Number of lingering socket ends of a data plane. It is limited, because an application that
@@ -164,5 +164,6 @@ impl<S: AsFd> SocketEnd<S> {
     }
 }
 
-/// Most lingering socket ends at a time; less than the number of descriptors of a node.
+/// Largest number of lingering socket ends at a time; less than the number of descriptors of a
+/// node.
 const LINGERING_MAX: usize = 256;

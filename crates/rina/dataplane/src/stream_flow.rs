@@ -41,7 +41,7 @@ pub(crate) struct StreamFlow {
     budget: BreathBudget,
     /// Longest SDU that the flow carries, in bytes.
     sdu_max: usize,
-    /// Most bytes that the next call of [`StreamFlow::read`] reads.
+    /// Largest number of bytes that the next call of [`StreamFlow::read`] reads.
     read_bytes: usize,
     /// Whether the application sends nothing more. The empty SDU is then among the pieces, or sent.
     has_read_end: bool,
@@ -476,10 +476,10 @@ impl App for StreamFlow {
     }
 }
 
-/// Most reads of the socket per call of the app.
+/// Largest number of reads of the socket per call of the app.
 const READS_MAX: usize = 8;
 
-/// Most slices that one write passes to the kernel.
+/// Largest number of slices that one write passes to the kernel.
 const SLICES_MAX: usize = 32;
 
 /// Packets shorter than this share a buffer while they wait for the socket, in bytes.

@@ -119,7 +119,7 @@ impl StreamSocket {
 /// as many as may be in transit to a socket.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
-/// Most bytes of filler.
+/// Largest number of bytes of filler.
 const FILLER_BYTES_MAX: usize = 64;
 
 impl AsFd for StreamSocket {
@@ -142,6 +142,6 @@ impl Drop for StreamSocket {
     }
 }
 
-/// Most reads to discard bytes. Together they read about as many bytes as a socket holds by
-/// default.
+/// Largest number of reads to discard bytes. Together they read about as many bytes as a socket
+/// holds by default.
 const DISCARDS_MAX: usize = 64;

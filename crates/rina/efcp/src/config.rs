@@ -55,8 +55,8 @@ pub struct ConnectionConfig {
     pub ack: AckPolicy,
     /// Limits of the sender's queues: unsent UDFs and bytes, and unacknowledged bytes.
     pub queue: QueueLimits,
-    /// Most UDFs that the receiver holds, for the reader or because an earlier one is missing, on a
-    /// connection without flow control by window.
+    /// Largest number of UDFs that the receiver holds, for the reader or because an earlier one is
+    /// missing, on a connection without flow control by window.
     pub reorder_max: usize,
     /// Policy of congestion control; used only with retransmission control.
     pub congestion: Box<dyn CongestionControl>,

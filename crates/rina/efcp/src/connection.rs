@@ -428,9 +428,9 @@ impl<P: Payload> Connection<P> {
 pub struct Status {
     /// Whether the connection has failed; it then carries no more data.
     pub is_failed: bool,
-    /// Whether a run is open in the sending direction.
+    /// Whether this end is within a run of data PDUs that it sends.
     pub is_sending: bool,
-    /// Whether a run is open in the receiving direction.
+    /// Whether this end is within a run of data PDUs that it receives.
     pub is_receiving: bool,
     /// Number of UDFs that are written but not sent (the closed-window queue).
     pub queued: usize,

@@ -153,7 +153,7 @@ pub(crate) struct Receiver<P> {
     marks: u16,
 }
 
-/// Most PDUs held until the first PDU of their run arrives.
+/// Largest number of PDUs held until the first PDU of their run arrives.
 const EARLY_MAX: usize = 64;
 
 /// If the start of a run is unknown, PDUs up to this many numbers below the first one received are
@@ -412,7 +412,7 @@ impl<P: Payload> Receiver<P> {
         self.unacked = 0;
     }
 
-    /// Whether the receiver never gives up a gap.
+    /// Whether the receiver waits for every missing PDU, without a limit of gaps.
     fn is_reliable_for_good(&self) -> bool {
         self.is_reliable && self.gap_max.unwrap_or(0) == 0
     }

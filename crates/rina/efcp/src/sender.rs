@@ -72,8 +72,8 @@ pub(crate) struct Sender<P> {
     profile: EfcpProfile,
     /// The first number of the first run, if it was chosen before the run starts.
     pub(crate) prepared: Option<u64>,
-    /// Most PDUs in flight, in addition to congestion control. It is 1 while the receiver may take
-    /// any PDU for the first of the run.
+    /// Largest number of PDUs in flight, in addition to congestion control. It is 1 while the
+    /// receiver may take any PDU for the first of the run.
     flight_max: u64,
     /// Length of a pause after which the sender starts a new run of numbers, because the receiver
     /// may have dropped its state.
@@ -226,7 +226,7 @@ impl<P: Payload> Sender<P> {
         self.queue.len()
     }
 
-    /// Whether there may be a data PDU to send.
+    /// Whether a data PDU waits: for its first transmission, or for a retransmission.
     pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty() || !self.loss.queue.is_empty()
     }
@@ -236,7 +236,7 @@ impl<P: Payload> Sender<P> {
         self.queue.is_empty() && self.sent.is_empty()
     }
 
-    /// Whether the window allows another new PDU.
+    /// Whether the flow-control window allows the first transmission of another PDU.
     pub(crate) fn is_open(&self) -> bool {
         self.window.is_none() || self.next < self.right
     }

@@ -14,7 +14,7 @@ pub(crate) struct Moved {
     /// Number of datagrams that were dropped, because they were too long or the other socket had no
     /// room.
     pub dropped: u64,
-    /// Whether the flow has ended.
+    /// Whether the flow has ended, so that no more datagrams can be moved.
     pub is_over: bool,
 }
 

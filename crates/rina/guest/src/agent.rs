@@ -324,7 +324,7 @@ const LOST: i32 = 2;
 const AGAIN: Duration = Duration::from_millis(100);
 /// Longest text of a command, in bytes. A longer one counts as lost.
 const TEXT_BYTES_MAX: usize = 32 << 20;
-/// Most bytes of output that the agent sends, as the host accepts no more.
+/// Largest number of bytes of output that the agent sends, as the host accepts no more.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 const ECHO_SECONDS_MAX: u64 = 3600;
 const STACK_BYTES: usize = 256 << 10;

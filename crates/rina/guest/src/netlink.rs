@@ -125,7 +125,7 @@ const RT_TABLE_MAIN: u8 = 254;
 const RTPROT_BOOT: u8 = 3;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RTN_UNICAST: u8 = 1;
-/// Most messages that are skipped because they do not answer the request.
+/// Largest number of messages that are skipped because they do not answer the request.
 const ANSWERS_MAX: usize = 16;
 
 #[cfg(test)]

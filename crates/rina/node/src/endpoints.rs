@@ -108,7 +108,7 @@ pub(crate) struct AllocatedFlow {
     pub data_path: DataPath,
     /// Whether the end of the flow has been reported to the application.
     pub close_reported: bool,
-    /// Whether the other end closed its stream in order.
+    /// Whether the other end closed its stream normally, not by a failure.
     pub peer_graceful: bool,
 }
 

@@ -64,14 +64,14 @@ pub(crate) struct N1Flow {
     pub port: PortId,
     pub is_initiator: bool,
     pub is_up: bool,
-    /// Whether the member itself ends the flow.
+    /// Whether this member ends the flow, because it no longer uses the N-1 DIF.
     pub is_dropped: bool,
     pub neighbour: Option<AppName>,
     /// Time since which the flow leads to no neighbour.
     pub unused_since: Instant,
     /// Why the enrollment over the flow failed; `None` if it has not failed.
     pub failure: Option<String>,
-    /// Whether the failure lasts until a configuration changes.
+    /// Whether another attempt fails again until a configuration is changed.
     pub is_final: bool,
 }
 

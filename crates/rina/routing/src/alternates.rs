@@ -119,8 +119,8 @@ fn candidates(graph: &Graph, root: Node) -> BTreeSet<Node> {
     near.into_iter().map(|(.., node)| node).collect()
 }
 
-/// Most alternates for one destination.
+/// Largest number of alternates for one destination.
 pub(crate) const ALTERNATES_MAX: usize = 4;
 
-/// Most neighbours for which trees are kept.
+/// Largest number of neighbours for which trees are kept.
 pub(crate) const CANDIDATES_MAX: usize = 16;

@@ -23,11 +23,11 @@ pub(crate) struct Peers {
 struct Peer {
     /// Keys of the objects to send.
     pending: BTreeSet<(Address, Address)>,
-    /// Origins whose objects must be requested.
+    /// Members whose objects must be requested from this neighbour.
     wanted: BTreeSet<Address>,
     /// First address of the next summary to send.
     summary_from: Option<Address>,
-    /// Whether a digest must be sent.
+    /// Whether the member must send this neighbour a digest of its objects.
     compare: bool,
 }
 
@@ -177,5 +177,5 @@ impl Peer {
     }
 }
 
-/// Most origins in one summary or request.
+/// Largest number of origins in one summary or request.
 pub(crate) const ORIGINS_MAX: usize = 256;

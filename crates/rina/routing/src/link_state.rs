@@ -425,6 +425,6 @@ impl Disputes {
     }
 }
 
-/// Most disputes in one second. This is enough for a member with many links that restarts with its
-/// old address.
+/// Largest number of disputes in one second. This is enough for a member with many links that
+/// restarts with its old address.
 const DISPUTES_PER_SECOND: u32 = 256;

@@ -394,5 +394,5 @@ impl<X> FlowTable<X> {
 /// sending.
 pub(crate) const CREDIT_ANY: u64 = u64::MAX / 2;
 
-/// Most flows of one shim, because any sender on the network can request flows.
+/// Largest number of flows of one shim, because any sender on the network can request flows.
 const FLOWS_MAX: usize = 4096;

@@ -14,8 +14,8 @@
 pub const IPV6_BYTES: usize = 40;
 /// Length of a fragment header in bytes.
 pub const FRAGMENT_BYTES: usize = 8;
-/// Most extension headers in front of a payload. RFC 8200 §4.1 recommends one of each kind, and
-/// two of destination options.
+/// Largest number of extension headers in front of a payload. RFC 8200 §4.1 recommends one of each
+/// kind, and two of destination options.
 pub const EXTENSIONS_MAX: usize = 8;
 
 /// Next header value of hop-by-hop options.

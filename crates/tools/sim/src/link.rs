@@ -45,7 +45,7 @@ impl Profile {
         }
     }
 
-    /// Whether a PDU may be lost or damaged.
+    /// Whether the link can lose or damage a PDU: by chance, or because its queue is full.
     #[must_use]
     pub fn drops(&self) -> bool {
         self.loss + self.corruption > 0 || self.rate_bps > 0 && !self.is_blocking

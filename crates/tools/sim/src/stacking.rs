@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Whether the flow was deallocated from this side.
+    /// Whether the instance in slot `id` has deallocated the flow itself.
     pub(crate) fn has_let_go(&mut self, id: SlotId, key: FlowKey) -> bool {
         self.instance(id)
             .is_some_and(|instance| instance.gone.contains(&key))

@@ -21,11 +21,11 @@ use crate::residual::Residual;
 /// Carina's embedder. It is deterministic: the same residual and request give the same embedding.
 #[derive(Clone, Copy, Debug)]
 pub struct Joint {
-    /// Most hosts that are tried for the first node, at least 1.
+    /// Largest number of hosts that are tried for the first node, at least 1.
     pub starts: usize,
-    /// Most hosts that are tried for each further node, at least 1.
+    /// Largest number of hosts that are tried for each further node, at least 1.
     pub candidates: usize,
-    /// Most rounds of moving and swapping nodes; 0: none.
+    /// Largest number of rounds of moving and swapping nodes; 0: none.
     pub rounds: usize,
     /// Whether to return the first placement found, for callers that only ask whether a request
     /// fits.

@@ -481,9 +481,10 @@ impl fmt::Debug for AccessPoint {
 
 /// Handshakes per second above which senders must first prove their address with a cookie.
 const HANDSHAKES_A_SECOND: u64 = 100;
-/// Most guests at a time, and how long each may stay.
+/// Largest number of guests at a time, and how long each may stay.
 const GUESTS_MAX: usize = 64;
-/// Most guests from one source address, which may be a NAT with several users behind it.
+/// Largest number of guests from one source address, which may be a NAT with several users behind
+/// it.
 const GUESTS_OF_SOURCE_MAX: usize = 16;
 const GUEST_TIME: Duration = Duration::from_secs(15);
 /// Longest time between two datagrams to a user, s; their absence tells the user that the access

@@ -35,7 +35,7 @@ pub enum JoinError {
     Silent {
         /// The addresses that were tried.
         tried: String,
-        /// How long they were tried.
+        /// How long this system tried to reach the addresses.
         limit: Duration,
     },
     /// A socket cannot be opened.
@@ -169,5 +169,5 @@ fn socket_for(point: SocketAddr) -> std::io::Result<UdpSocket> {
 /// Time between two requests.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(10);
-/// Most datagrams that are read at a time.
+/// Largest number of datagrams that are read at a time.
 const BURST: usize = 32;

@@ -176,5 +176,5 @@ impl PartialEq for AccessMailbox {
 
 impl Eq for AccessMailbox {}
 
-/// Most requests that wait.
+/// Largest number of requests that wait.
 const REQUESTS_MAX: usize = 64;

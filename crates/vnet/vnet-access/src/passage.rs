@@ -57,7 +57,7 @@ impl Passage {
     }
 }
 
-/// Whether a packet belongs to a shim.
+/// Whether a packet is from or to the UDP port of a shim ([`SHIM_PORT`]).
 enum Shim {
     Yes,
     No,

@@ -110,7 +110,7 @@ impl Refused {
     }
 }
 
-/// Most characters of a refusal, so that it fits into a datagram.
+/// Largest number of characters of a refusal, so that it fits into a datagram.
 const WORDS_MAX: usize = 200;
 
 #[cfg(test)]

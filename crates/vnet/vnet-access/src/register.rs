@@ -443,7 +443,7 @@ fn ip() -> BTreeSet<Right> {
 
 /// The longest lease of a token, s.
 const LEASE_MAX_S: u64 = 365 * 24 * 3600;
-/// Most routes of a user, so that the answer fits into a packet.
+/// Largest number of routes of a user, so that the answer fits into a packet.
 const ROUTES_MAX: usize = 40;
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ const ID_BYTES: usize = 16;
 const HEADER: &str = "eyJhbGciOiJFZERTQSJ9";
 /// Letters of the longest token, which fits into a datagram with the headers around it.
 pub const TOKEN_MAX: usize = 1200;
-/// Most addresses of an access point in a token.
+/// Largest number of addresses of an access point in a token.
 pub const ADDRESSES_MAX: usize = 4;
 
 #[cfg(test)]

@@ -142,7 +142,8 @@ pub(crate) const PACKET_MAX: usize = DATAGRAM_MAX - AROUND;
 pub(crate) const BUFFER_BYTES: usize = DATAGRAM_MAX + AROUND;
 // The MTU of an access point is what its tunnels carry.
 const _: () = assert!(ACCESS_MTU_MAX as usize == PACKET_MAX);
-/// Most datagrams or packets that one call returns: what waited for a handshake, and a few more.
+/// Largest number of datagrams or packets that one call returns: what waited for a handshake, and a
+/// few more.
 const GIVEN_MAX: usize = 512;
 
 #[cfg(test)]

@@ -85,5 +85,6 @@ impl UserQueue {
     }
 }
 
-/// Most packets of a user that wait in one direction, so that short packets take little memory.
+/// Largest number of packets of a user that wait in one direction, so that short packets take
+/// little memory.
 const PACKETS_MAX: usize = 2048;

@@ -244,11 +244,11 @@ fn is_end(text: &str) -> bool {
     end.is_some_and(|(node, interface)| is_name(node) && is_interface(interface))
 }
 
-/// Most captures on a host at a time.
+/// Largest number of captures on a host at a time.
 const COPIES_MAX: usize = 32;
-/// Most bytes of a file that wait for a slow viewer.
+/// Largest number of bytes of a file that wait for a slow viewer.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Most bytes of an answer.
+/// Largest number of bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Time without a request after which a capture ends, because its viewer counts as disconnected.
 const UNUSED: Duration = Duration::from_secs(30);

@@ -211,10 +211,10 @@ fn set_limits(stream: &TcpStream, limit: Duration) -> io::Result<()> {
     stream.set_write_timeout(Some(limit))
 }
 
-/// Most nodes that are received at a time, in all and from one host.
+/// Largest number of nodes that are received at a time, in all and from one host.
 const GUESTS_MAX: usize = 8;
 const OF_HOST_MAX: usize = 4;
-/// Most connections with unidentified peers, in all and from one source address.
+/// Largest number of connections with unidentified peers, in all and from one source address.
 const PENDING_MAX: usize = 64;
 const OF_SOURCE_MAX: usize = 8;
 /// Longest time for the handshake.

@@ -74,7 +74,7 @@ impl Seeking {
     }
 }
 
-/// Most watches on a host at a time.
+/// Largest number of watches on a host at a time.
 const WATCHES_MAX: usize = 16;
 /// Longest duration of a watch; a trace whose 100 echo requests are all lost takes less.
 const LEFT: Duration = Duration::from_secs(180);

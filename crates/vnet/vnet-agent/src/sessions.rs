@@ -186,9 +186,9 @@ fn failed(source: std::io::Error) -> Error {
     Error::system("the console", source)
 }
 
-/// Most sessions on a host at a time.
+/// Largest number of sessions on a host at a time.
 const SESSIONS_MAX: usize = 64;
-/// Most bytes that are kept for a slow viewer.
+/// Largest number of bytes that are kept for a slow viewer.
 const LAST_BYTES: usize = 1 << 16;
 const WRITE: Duration = Duration::from_secs(5);
 /// Time without a request after which a viewer counts as disconnected.

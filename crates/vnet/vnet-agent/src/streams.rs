@@ -284,11 +284,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most commands on a host, at a time, whose output is fetched in portions.
+/// Largest number of commands on a host, at a time, whose output is fetched in portions.
 const COMMANDS_MAX: usize = 128;
 /// Bytes of output that may wait to be fetched; when they are reached, the command has to wait.
 const WAITING_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of output in one answer.
+/// Largest number of bytes of output in one answer.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Time without a request for a command's output after which the command is ended, because its
 /// caller counts as disconnected.

@@ -325,7 +325,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whether there is a writer who has typed recently.
+    /// Whether the console has a writer, and this writer has typed within [`WRITER_IDLE`].
     fn has_writer(&self, now: Instant) -> bool {
         let typed = self.writer.map(|(_, typed)| typed);
         typed.is_some_and(|typed| now.saturating_duration_since(typed) < WRITER_IDLE)

@@ -185,7 +185,7 @@ const MTU: u16 = 1500;
 const INDEX_BEFORE: u32 = 10_000;
 /// Links whose ports have indices of their own, before the indices repeat.
 const INDEX_LINKS: u32 = 1 << 24;
-/// Most ends whose indices follow from their links.
+/// Largest number of ends whose indices follow from their links.
 const FEW: usize = 32;
 /// How often the removal is retried if ports vanish at the same time.
 const TRIES: u32 = 5;

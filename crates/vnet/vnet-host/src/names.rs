@@ -15,7 +15,7 @@ pub fn node_namespace(vnet: VnetId, node: &str) -> String {
     format!("cv-{vnet}-{node}")
 }
 
-/// Whether a namespace belongs to the network.
+/// Whether `namespace` is the name of a namespace that belongs to network `vnet`.
 #[must_use]
 pub fn is_of(vnet: VnetId, namespace: &str) -> bool {
     let rest = namespace.strip_prefix(ports_namespace(vnet).as_str());

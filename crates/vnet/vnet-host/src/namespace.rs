@@ -124,5 +124,5 @@ pub(crate) fn last_index(namespace: &str) -> Result<u32> {
         .unwrap_or(0))
 }
 
-/// Most interfaces that are looked up one by one.
+/// Largest number of interfaces that are looked up one by one.
 const FEW: usize = 32;

@@ -229,7 +229,7 @@ impl Node {
         &self.console
     }
 
-    /// Whether the node runs.
+    /// Whether the node runs: its QEMU process or its namespace exists.
     pub(crate) fn is_alive(&self) -> bool {
         match &self.system {
             System::Namespace(node) => node.is_alive(),

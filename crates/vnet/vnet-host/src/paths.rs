@@ -54,7 +54,7 @@ impl Paths {
         self.held.contains_key(&link)
     }
 
-    /// Whether a hold has ended since the last call.
+    /// Whether a [hold of a link](crate::link_hold) has ended since the last call of this function.
     pub(crate) fn take_stale(&mut self) -> bool {
         std::mem::take(&mut self.is_stale)
     }

@@ -69,7 +69,7 @@ impl PortSelection {
         self.0.remove(&end);
     }
 
-    /// Whether an end of a link uses its second port.
+    /// Whether the link `link` has an end that uses its second port.
     pub fn has_second(&self, link: u32) -> bool {
         self.0.iter().any(|(of, _)| *of == link)
     }
@@ -118,7 +118,7 @@ pub fn port_app_now(counters: &Path, link: u32, side: usize) -> String {
     }
 }
 
-/// Whether an app is the port of an end.
+/// Whether `app` is the name of the first or the second port of a link end.
 pub(crate) fn is_port_app(app: &str, end: LinkEnd) -> bool {
     both_apps(end).iter().any(|name| name == app)
 }

@@ -232,9 +232,9 @@ impl State {
 }
 
 const EVENTS_MAX: usize = 1000;
-/// Most events that may come often that the log keeps.
+/// Largest number of events that may come often that the log keeps.
 const FREQUENT_MAX: usize = 100;
-/// Most characters of an event, because guests and QEMU may print much.
+/// Largest number of characters of an event, because guests and QEMU may print much.
 const WORDS_MAX: usize = 1000;
 
 #[cfg(test)]

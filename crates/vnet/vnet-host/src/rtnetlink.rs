@@ -167,11 +167,12 @@ fn error_of(code: i32) -> std::io::Error {
 const ANSWERS: &str = "the kernel's answer about interfaces";
 /// How long the kernel may take to answer: other processes may hold its lock meanwhile.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Most requests in a message. The answers to all of them fit into the socket's buffer.
+/// Largest number of requests in a message. The answers to all of them fit into the socket's
+/// buffer.
 const REQUESTS_MAX: usize = 64;
 /// Room for an answer; the kernel sends at most 32 KiB at once.
 const BUFFER_BYTES: usize = 1 << 15;
-/// Most answers to a request that lists things; each has several of them.
+/// Largest number of answers to a request that lists things; each has several of them.
 const DUMP_MESSAGES_MAX: usize = 1 << 16;
 
 #[cfg(test)]

@@ -46,5 +46,5 @@ fn on_threads(items: usize, work: impl Fn() + Sync) {
     });
 }
 
-/// Most items that are worked on at the same time.
+/// Largest number of items that are worked on at the same time.
 const THREADS: usize = 16;

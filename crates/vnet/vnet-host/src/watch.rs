@@ -158,7 +158,7 @@ const EVERY: Duration = Duration::from_millis(1);
 const FIRST: Duration = Duration::from_secs(2);
 /// Longest time to wait for the last replies.
 const LAST: Duration = Duration::from_secs(1);
-/// Most requests of a stream: two minutes.
+/// Largest number of requests of a stream: two minutes.
 const SENT_MAX: u64 = 120_000;
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ pub struct VnpSpec {
     pub served: Served,
     /// The PIPs from which the VNP leases, with the addresses of each PIP's processes.
     pub pips: BTreeMap<String, Vec<Address>>,
-    /// Most networks that each VNO may have at a time.
+    /// Largest number of networks that each VNO may have at a time.
     pub networks_per_vno: usize,
 }
 

@@ -175,7 +175,7 @@ fn ended() -> ErrorBody {
     )
 }
 
-/// Most functions that wait for a machine.
+/// Largest number of functions that wait for a machine.
 const JOBS_MAX: usize = 1024;
 /// Longest time to wait for a result.
 const ANSWER: StdDuration = StdDuration::from_secs(30);

@@ -78,7 +78,7 @@ pub enum NodeRequest {
         /// Position in the output from which to return bytes; the caller has received all bytes
         /// before it, and the host discards them.
         since: u64,
-        /// Most bytes to return. 0 returns nothing, and only keeps the command alive.
+        /// Largest number of bytes to return. 0 returns nothing, and only keeps the command alive.
         #[serde(rename = "most")]
         bytes_max: u64,
         /// Longest time for which the host waits for output before it answers, ms.
@@ -219,7 +219,7 @@ pub enum NodeRequest {
         interface: String,
         /// The other end of the link, `NODE:INTERFACE`.
         far: String,
-        /// Most bytes that are captured of each frame; `None`: all.
+        /// Largest number of bytes that are captured of each frame; `None`: all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         snap: Option<u32>,
         /// Number of the session, drawn by the caller.
@@ -453,5 +453,5 @@ const OF_HOST: Duration = Duration::from_secs(10);
 pub const WATCH_MS_MAX: u64 = 10_000;
 /// Longest time for a machine to migrate, or for a node to start or stop, ms.
 pub const CHANGE_MS: u64 = 300_000;
-/// Most characters of a command or name in the access log.
+/// Largest number of characters of a command or name in the access log.
 const NOTED: usize = 200;

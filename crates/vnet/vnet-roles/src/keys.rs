@@ -76,7 +76,7 @@ pub enum KeyError {
         path: PathBuf,
         /// The role for which a certificate was sought.
         role: Role,
-        /// Whether there are several certificates.
+        /// True if the directory has several certificates of the role; false if it has none.
         several: bool,
     },
     /// The authority has not issued a certificate for the party.

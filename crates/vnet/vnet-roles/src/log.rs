@@ -96,7 +96,7 @@ impl fmt::Debug for Log {
     }
 }
 
-/// Most different lines whose repetitions are counted.
+/// Largest number of different lines whose repetitions are counted.
 const LINES_MAX: usize = 256;
 /// Time after which a line counts as new; longer than the time between retries.
 const QUIET: Duration = Duration::from_secs(600);

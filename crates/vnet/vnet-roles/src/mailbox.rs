@@ -154,11 +154,11 @@ pub fn list_of(messages: &[String]) -> String {
     format!("[{}]", messages.join(","))
 }
 
-/// Most messages that wait for one receiver.
+/// Largest number of messages that wait for one receiver.
 pub(crate) const MESSAGES_MAX: usize = 4096;
-/// Most bytes of messages that wait for one receiver.
+/// Largest number of bytes of messages that wait for one receiver.
 const BYTES_MAX: usize = 32 << 20;
-/// Most bytes of messages that are sent together; a longer message is sent alone.
+/// Largest number of bytes of messages that are sent together; a longer message is sent alone.
 const BATCH_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

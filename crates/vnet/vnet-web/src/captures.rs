@@ -362,13 +362,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most captures at a time.
+/// Largest number of captures at a time.
 const CAPTURES_MAX: usize = 8;
 /// Bytes of each packet that a page's capture keeps.
 pub const SNAP: u32 = 2048;
 /// Largest size of a file, bytes.
 const FILE_MAX: usize = 16 << 20;
-/// Most packet descriptions that are kept.
+/// Largest number of packet descriptions that are kept.
 const PACKETS_MAX: usize = 500;
 /// Time without a request after which a capture ends, because the page is closed.
 const LEFT: Duration = Duration::from_secs(30);

@@ -156,7 +156,7 @@ impl<G: Unpin> http_body::Body for Lines<G> {
     }
 }
 
-/// Most lines that wait for a client, each of at most 64 KiB of output.
+/// Largest number of lines that wait for a client, each of at most 64 KiB of output.
 const QUEUE_LINES: usize = 8;
 /// Time between two checks whether there is room for a line.
 const ROOM: Duration = Duration::from_millis(2);

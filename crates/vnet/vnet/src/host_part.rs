@@ -91,7 +91,7 @@ pub struct NodePart {
     /// For a bridge: whether its segment has a loop of bridges, so that it needs a spanning tree.
     #[serde(default, skip_serializing_if = "is_false")]
     pub has_loop: bool,
-    /// What the node is given at its start.
+    /// Environment, files, commands and file system that the node gets at its start.
     #[serde(default, skip_serializing_if = "Start::is_empty")]
     pub start: Start,
 }

@@ -90,7 +90,8 @@ pub struct Standing {
     /// Why the first missing condition does not hold; `None` if all conditions hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Whether the request is refused for good: nothing changes until the operator changes it.
+    /// Whether the request is refused until the operator changes the document: the VNP makes no
+    /// further attempt.
     #[serde(default)]
     pub is_refused: bool,
 }
@@ -258,13 +259,13 @@ pub enum FromPip {
     RepointAnswer(RepointAnswer),
 }
 
-/// How far a provider has made its part of a network.
+/// Which steps of making its part of a network a provider has completed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartStatus {
-    /// Whether all its nodes run.
+    /// Whether all nodes of the part run.
     pub are_nodes_up: bool,
-    /// Whether probes have passed all its links.
+    /// Whether probes have passed all links of the part.
     pub are_links_up: bool,
     /// Whether the consoles of all nodes of the part answer.
     pub are_consoles_ready: bool,
@@ -448,7 +449,7 @@ impl Standing {
         }
     }
 
-    /// Whether the network can be used.
+    /// Whether the network is ready: the condition `Ready` holds.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.holds.contains(&Condition::Ready)

@@ -200,7 +200,7 @@ pub enum StoreError {
     /// A key, value or transaction exceeds its largest size.
     #[error("{what} has {size}; must be at most {max}")]
     TooLarge {
-        /// What is too large.
+        /// What exceeds the limit of the store, such as `a value`.
         what: &'static str,
         /// Size of the key, value or transaction that is too large, in bytes or operations.
         size: usize,
@@ -421,7 +421,7 @@ pub const KEY_MAX: usize = 256;
 /// Largest size of a value, bytes: a value of this size fits into a request to etcd.
 pub const VALUE_MAX: usize = 1 << 20;
 
-/// Most conditions, and most writes, of a transaction, as etcd limits them.
+/// Largest number of conditions, and of writes, of a transaction, as etcd limits them.
 pub const OPERATIONS_MAX: usize = 128;
 
 #[cfg(test)]

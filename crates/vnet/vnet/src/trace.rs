@@ -117,7 +117,7 @@ pub struct Spot {
     pub link: u32,
     /// Side of the link, 0 or 1.
     pub side: usize,
-    /// Whether the node sends or receives there.
+    /// Whether the node at this link end sends or receives the frame.
     pub act: Act,
 }
 
@@ -229,5 +229,5 @@ pub fn end_of(part: &HostPart, spot: Spot) -> Option<String> {
 /// Longest time that the trace waits for an echo reply. If an ARP request is lost, a node repeats
 /// it after one second, at most twice; the reply still comes within 3 s.
 pub const ECHO: Duration = Duration::from_secs(3);
-/// Most echo requests of a trace.
+/// Largest number of echo requests of a trace.
 pub const ECHOES_MAX: u32 = 100;

@@ -228,7 +228,7 @@ const TIERS_MAX: usize = 7;
 const POINTS_MIN: usize = 6;
 const LEAVES_MIN: usize = 3;
 const ROUNDS: usize = 8;
-/// Most points beside one another.
+/// Largest number of points beside one another.
 const ROW_MAX: usize = 24;
 /// Distances of two tiers, and of two rows of one tier.
 const TIER: f64 = 1.1;

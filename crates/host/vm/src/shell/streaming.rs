@@ -232,7 +232,7 @@ fn next(heard: &mut Heard) -> Option<Next> {
     heard.is_closed.then_some(Next::Closed)
 }
 
-/// Most bytes of a command's output that are in transit or wait on the host.
+/// Largest number of bytes of a command's output that are in transit or wait on the host.
 pub const WINDOW_BYTES: usize = 64 << 10;
 /// How often the text of a command is sent if the port loses it.
 const ATTEMPTS: u32 = 5;

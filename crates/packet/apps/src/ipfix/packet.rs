@@ -55,7 +55,7 @@ pub enum Unmeasured {
     Malformed,
 }
 
-/// Most VLAN tags that are skipped.
+/// Largest number of VLAN tags that are skipped.
 const TAGS_MAX: usize = 2;
 /// SCTP. Like TCP and UDP, it begins with its ports.
 const SCTP: u8 = 132;

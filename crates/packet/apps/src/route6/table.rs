@@ -44,7 +44,7 @@ const ROOT_BITS: u32 = 16;
 const BITS: u32 = 6;
 const IS_NODE: u32 = 1 << 31;
 const NUMBERS_MAX: u16 = 0x7fff;
-/// Most routes: each needs up to 19 nodes.
+/// Largest number of routes: each needs up to 19 nodes.
 const ROUTES_MAX: usize = 50_000_000;
 
 /// A route while the table is being built; `word` is the route's number plus 1.

@@ -16,7 +16,7 @@ use carina_wire::pcapng::INTERFACES_MAX;
 /// What a reader asks the process of a graph to copy: which links, and how much of each frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceRequest {
-    /// Most bytes to copy of each frame, at least 1; `None` copies all.
+    /// Largest number of bytes to copy of each frame, at least 1; `None` copies all.
     pub snap_bytes: Option<u32>,
     /// The links to trace, each as `APP.PORT -> APP.PORT` or by the port at one of its ends. ` as
     /// NAME` behind it gives the link another name in the file. An empty list means all links.

@@ -369,7 +369,7 @@ fn is_passing(error: &io::Error) -> bool {
 /// Events that the owner waits for.
 const EVENT: u64 = 0;
 const CALLED: u64 = 1;
-/// Most traces of a graph at the same time.
+/// Largest number of traces of a graph at the same time.
 const TRACES_MAX: usize = 8;
 /// Length of the longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
@@ -381,5 +381,5 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 const TURN: Duration = Duration::from_millis(20);
 /// How long a reader may take to receive the rest after the graph has ended.
 const LAST_TIME: Duration = Duration::from_millis(500);
-/// Most bytes of one write, after which the trace checks whether the graph has ended.
+/// Largest number of bytes of one write, after which the trace checks whether the graph has ended.
 const PIECE_BYTES: usize = 64 * 1024;

@@ -20,7 +20,7 @@ pub struct Trial {
     pub rate: Option<f64>,
     /// Number of packets in all; `None` sends without end.
     pub count: Option<u64>,
-    /// Whether the generator sends now.
+    /// Whether the generator sends packets; false pauses it.
     pub is_on: bool,
 }
 

@@ -351,9 +351,9 @@ const STAMP_BYTES: usize = 18;
 pub const STAMPED_MIN: usize = HEADERS + STAMP_BYTES;
 /// Length of the shortest IPv6 frame that can carry a stamp, in bytes.
 pub const STAMPED_MIN6: usize = over_ipv6::HEADERS + STAMP_BYTES;
-/// Most frames in a round of a mix.
+/// Largest number of frames in a round of a mix.
 pub(super) const ROUND_MAX: usize = 4096;
-/// Most flows.
+/// Largest number of flows.
 pub const FLOWS_MAX: u16 = u16::MAX - FLOW_PORT + 1;
 const FLOW_PORT: u16 = 1024;
 

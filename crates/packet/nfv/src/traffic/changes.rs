@@ -7,13 +7,14 @@ use super::{Traffic, TrafficPort};
 /// The difference between two configurations, port by port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Whether the uplink differs.
+    /// Whether the two configurations have different uplinks.
     pub uplink: bool,
     /// Names of ports that only the new configuration has.
     pub added: Vec<String>,
     /// Names of ports that only the old configuration has.
     pub removed: Vec<String>,
-    /// Names of ports that differ, with the fields that do.
+    /// Names of ports that both configurations have, but with different fields, and the names of
+    /// these fields.
     pub changed: Vec<(String, Vec<&'static str>)>,
 }
 

@@ -113,7 +113,7 @@ pub(super) enum VhostUserError {
     Socket { socket: PathBuf, bytes: usize },
 }
 
-/// Most ring pairs.
+/// Largest number of ring pairs.
 const QUEUES_MAX: usize = 8;
 
 /// Length of the longest path of a Unix socket, without the terminating zero. (unix(7))

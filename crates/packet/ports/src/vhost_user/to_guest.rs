@@ -248,5 +248,5 @@ pub(super) fn flow(frame: &Frame) -> u32 {
     sum >> 16
 }
 
-/// Most frames that a visit sends: as many as a full link holds.
+/// Largest number of frames that a visit sends: as many as a full link holds.
 pub(super) const BURST_TO_GUEST: usize = 1024;

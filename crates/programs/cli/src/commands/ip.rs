@@ -63,8 +63,8 @@ pub(crate) struct UpArgs {
     /// repeated
     #[arg(long, value_name = "PREFIX")]
     nat: Vec<IpPrefix>,
-    /// Send packets only to prefixes of other members that are within PREFIX; may be repeated
-    /// [default: to all prefixes of all members]
+    /// Ignore prefixes of other members that are not within PREFIX; may be repeated [default: use
+    /// all prefixes of all members]
     #[arg(long, value_name = "PREFIX")]
     peer: Vec<IpPrefix>,
     /// Network namespace of the interface: a name or a path [default: the namespace of this

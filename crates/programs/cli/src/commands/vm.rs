@@ -226,9 +226,8 @@ pub(crate) struct RunArgs {
     /// (with --disk: `carina node --guest`) gets the address from this host.
     #[arg(long, value_name = "ADDRESS/BITS")]
     ip: Vec<carina_ip::Address>,
-    /// Replace the source address of packets of the VM by that of this host when they leave the
-    /// host (by nftables), and turn on net.ipv4.ip_forward [default: other systems need a route to
-    /// the VM]
+    /// Give packets from the VM this host's address (NAT, by nftables), and turn on
+    /// net.ipv4.ip_forward [default: other systems need a route to the VM]
     #[arg(long, requires = "ip")]
     nat: bool,
     /// Name server that the VM asks; may be repeated [default: those in /etc/resolv.conf of this

@@ -122,7 +122,7 @@ pub struct VmInfo {
     /// Process id of the QEMU that is attached to the VM port; `None` if none is.
     #[serde(default)]
     pub qemu_pid: Option<u32>,
-    /// Whether the link to the node in the VM is up.
+    /// State of the VMPI link to the node in the VM.
     pub state: LinkState,
     /// What the programs of the VM have reached, if `internet` was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -349,5 +349,6 @@ fn next_handle(last: u32, pending: &HashMap<u32, Pending>) -> u32 {
     }
 }
 
-/// Most unanswered requests per control descriptor, as in other implementations of the API.
+/// Largest number of unanswered requests per control descriptor, as in other implementations of the
+/// API.
 const PENDING_MAX: usize = 2048;

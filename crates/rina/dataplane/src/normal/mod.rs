@@ -285,14 +285,14 @@ fn n1_of(cookie: u32) -> Option<N1Port> {
     cookie.checked_sub(1).map(N1Port)
 }
 
-/// Most ring bytes that may be in transit to a normal IPCP through one N-1 flow. A peer with its
-/// own rings must have room for them.
+/// Largest number of ring bytes that may be in transit to a normal IPCP through one N-1 flow. A
+/// peer with its own rings must have room for them.
 pub(crate) const N1_WINDOW: u64 = 1 << 20;
 
 /// Breaths between two updates of a busy app's row. The row is also updated before the app sleeps.
 const COUNT_BREATHS: u32 = 16;
 
-/// Most events that may wait for the manager before nothing more is read from peers.
+/// Largest number of events that may wait for the manager before nothing more is read from peers.
 const EVENTS_MAX: usize = 16_384;
 
 /// How often to check whether the manager has processed its events.

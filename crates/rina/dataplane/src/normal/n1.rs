@@ -260,7 +260,7 @@ impl Normal {
     }
 }
 
-/// Most PDUs that wait until an N-1 flow comes up.
+/// Largest number of PDUs that wait until an N-1 flow comes up.
 const EARLY_MAX: usize = 64;
 
 /// Longest PDU that is assembled from pieces, in bytes, including SDU protection.

@@ -382,7 +382,7 @@ enum Role {
     RelaySecond,
 }
 
-/// Most ring bytes that may be in transit to an end.
+/// Largest number of ring bytes that may be in transit to an end.
 fn window(end: &FlowEnd) -> u64 {
     match end {
         FlowEnd::Ring(end) => window_of(end),
@@ -392,7 +392,7 @@ fn window(end: &FlowEnd) -> u64 {
     }
 }
 
-/// Most ring bytes that may be in transit to one end of a relay from the other end.
+/// Largest number of ring bytes that may be in transit to one end of a relay from the other end.
 fn relayed_window(end: &FlowEnd, other: &FlowEnd) -> u64 {
     match (end, other) {
         (FlowEnd::Stream(..), FlowEnd::Stream(..)) => STREAM_RELAY_WINDOW,
@@ -409,9 +409,9 @@ fn relayed_piece_max(end: &FlowEnd, other: &FlowEnd) -> usize {
     }
 }
 
-/// Most ring bytes that may be in transit between two stream sockets: two of the longest reads.
-/// Bytes that wait for a full socket should still be in a cache when the socket accepts them, also
-/// with hundreds of relays. The buffers of the two sockets hold more.
+/// Largest number of ring bytes that may be in transit between two stream sockets: two of the
+/// longest reads. Bytes that wait for a full socket should still be in a cache when the socket
+/// accepts them, also with hundreds of relays. The buffers of the two sockets hold more.
 const STREAM_RELAY_WINDOW: u64 = 2 * (READ_BYTES_MAX as u64 + RECORD_OVERHEAD_MAX);
 
 /// No less than what a ring needs for a record in addition to its bytes.

@@ -339,5 +339,5 @@ impl<P: Payload> Assembler<P> {
     }
 }
 
-/// Most fragments of one SDU that the assembler holds.
+/// Largest number of fragments of one SDU that the assembler holds.
 const PIECES_MAX: usize = 1 << 16;

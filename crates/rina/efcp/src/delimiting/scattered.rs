@@ -27,13 +27,13 @@ struct Partial<P> {
     total: Option<u64>,
 }
 
-/// Most SDUs that may be incomplete at the same time.
+/// Largest number of SDUs that may be incomplete at the same time.
 const SDUS_MAX: usize = 4096;
 
 /// How many numbers of discarded SDUs are remembered.
 const DISCARDED_MAX: usize = 64;
 
-/// Most fragments of one SDU.
+/// Largest number of fragments of one SDU.
 const PIECES_MAX: usize = 8192;
 
 impl<P: Payload> Scattered<P> {

@@ -141,13 +141,13 @@ impl Loss {
 /// round-trip time.
 const PROBE_LEAST: Duration = Duration::from_millis(5);
 
-/// What one acknowledgement reports that is new.
+/// What one acknowledgement reports that earlier ones have not reported.
 #[derive(Default)]
 struct News {
     /// [`Loss::newest`] before the acknowledgement.
     newest: Option<(Instant, u64, Duration)>,
     count: u64,
-    /// Whether the left edge moved.
+    /// Whether the acknowledgement moved the left edge of the sender's window.
     is_progress: bool,
     /// PDUs that were considered lost but had arrived.
     wrong: u64,

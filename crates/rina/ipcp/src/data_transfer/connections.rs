@@ -25,7 +25,7 @@ use crate::data_transfer::api::{Open, Owner, TransferEvent};
 use crate::policy::{PolicyError, component};
 use crate::trace::TraceEvent;
 
-/// Most bytes of incomplete SDUs that a flow holds.
+/// Largest number of bytes of incomplete SDUs that a flow holds.
 const ASSEMBLY_BYTES_MAX: usize = 4 << 20;
 /// Limits of the UDFs that wait in EFCP for the window to open, or for acknowledgement.
 const CLOSED_WINDOW: QueueLimits = QueueLimits {

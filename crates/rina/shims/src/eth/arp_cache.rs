@@ -59,7 +59,7 @@ impl ArpCache {
     }
 }
 
-/// Most stations that the cache remembers.
+/// Largest number of stations that the cache remembers.
 const STATIONS_MAX: usize = 4096;
 
 /// How long SDUs of a station belong to a flow that has ended on this side, unless the station

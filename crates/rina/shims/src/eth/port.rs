@@ -334,7 +334,7 @@ impl FrameApp for IpcpEnd {
 /// Number of frames in the pool: as many as the port's rings hold, and as many again in transit.
 const FRAMES: usize = 8192;
 
-/// Most frames that wait for the shim, or for its graph.
+/// Largest number of frames that wait for the shim, or for its graph.
 const QUEUE_FRAMES: usize = 512;
 
 /// Default MTU, in bytes, of a port that is not an interface, and the largest possible one.

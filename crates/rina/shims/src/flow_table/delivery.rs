@@ -118,5 +118,5 @@ impl<X> FlowTable<X> {
     }
 }
 
-/// Most SDUs that wait for an application to accept a flow.
+/// Largest number of SDUs that wait for an application to accept a flow.
 const WAITING_MAX: usize = 64;

@@ -487,8 +487,8 @@ impl App for Hv {
 /// Space in the device that one control message may need, in bytes.
 const CONTROL_ROOM: usize = 16 + HEADER_BYTES + CONTROL_BYTES_MAX;
 
-/// Most events that may wait for the manager before nothing more is read from the peer. A guest
-/// that registers and unregisters without end must not fill the memory.
+/// Largest number of events that may wait for the manager before nothing more is read from the
+/// peer. A guest that registers and unregisters without end must not fill the memory.
 const EVENTS_MAX: usize = 4096;
 
 /// How long a polling side stays awake after the last record: a few round trips through two

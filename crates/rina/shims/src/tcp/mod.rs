@@ -471,7 +471,7 @@ const LISTENER: u64 = 0;
 const RESOLVER: u64 = 1;
 const FIRST_CONN: u64 = 2;
 
-/// Most connections of one shim.
+/// Largest number of connections of one shim.
 const CONNS_MAX: usize = 4096;
 
 /// How long to wait for a free descriptor before the next attempt.
@@ -480,8 +480,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait for a free buffer before the next attempt.
 const BUFFER_PAUSE: Duration = Duration::from_millis(1);
 
-/// Most bytes that wait to be written on one connection.
+/// Largest number of bytes that wait to be written on one connection.
 const OUT_BYTES_MAX: usize = 512 << 10;
 
-/// Most reads from one connection in one breath.
+/// Largest number of reads from one connection in one breath.
 const READS: usize = 8;

@@ -436,8 +436,8 @@ impl App for Udp {
     }
 }
 
-/// Most bytes that sources may put on their links in one breath. Packets that the socket does not
-/// accept wait on the links.
+/// Largest number of bytes that sources may put on their links in one breath. Packets that the
+/// socket does not accept wait on the links.
 const ROOM: u64 = 1 << 20;
 
 /// How long to wait before datagrams that the kernel did not accept are offered again.

@@ -345,5 +345,5 @@ impl Udp {
 /// time.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// Most refused requests that are remembered.
+/// Largest number of refused requests that are remembered.
 const REFUSED_MAX: usize = 1024;

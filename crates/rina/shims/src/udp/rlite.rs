@@ -198,10 +198,11 @@ impl Udp {
     }
 }
 
-/// Most addresses whose names are resolved at a time, or whose ended flows are remembered.
+/// Largest number of addresses whose names are resolved at a time, or whose ended flows are
+/// remembered.
 const UNRESOLVED_MAX: usize = 256;
 
-/// Most datagrams of one address that wait for its name.
+/// Largest number of datagrams of one address that wait for its name.
 const WAITING_MAX: usize = 64;
 
 /// How long datagrams belong to a flow that has ended on this side. The peer detects the end

@@ -247,5 +247,5 @@ impl Sockets {
     }
 }
 
-/// Most flows that this side may have requested at a time in the framing of rlite.
+/// Largest number of flows that this side may have requested at a time in the framing of rlite.
 const CALLS_MAX: usize = 1024;

@@ -118,7 +118,7 @@ impl Site {
         Ok(directory)
     }
 
-    /// Whether the programs of a work are installed.
+    /// Whether the programs that this work needs are installed on this system.
     pub(super) fn can(&self, work: Work) -> bool {
         self.programs.contains(&Program::of(work))
     }

@@ -32,7 +32,7 @@ enum Knob {
 }
 
 impl Knob {
-    /// Whether the property can only be dropped completely.
+    /// Whether the property cannot be weakened by degrees, but only be left out.
     fn is_switch(self) -> bool {
         matches!(self, Knob::Location(_) | Knob::Labels(_) | Knob::Apart(_))
     }

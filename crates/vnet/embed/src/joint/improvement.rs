@@ -127,5 +127,5 @@ impl Improvement<'_, '_> {
     }
 }
 
-/// Most hosts that are tried for one node in a round.
+/// Largest number of hosts that are tried for one node in a round.
 const MOVES_MAX: usize = 4;

@@ -35,7 +35,7 @@ pub(super) struct Orders {
     removals: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// A part that this host has refused, for good or for now.
+/// A part that this host has refused, and the time of the next attempt, if any.
 #[derive(Debug)]
 struct RefusedPart {
     part: HostPart,

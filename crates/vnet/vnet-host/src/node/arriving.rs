@@ -56,7 +56,7 @@ pub(crate) struct ArrivalNote {
     pub ports: Vec<String>,
     /// Numbers of the machine's cards, by interface name.
     pub cards: BTreeMap<String, u32>,
-    /// Whether the guest has arrived completely.
+    /// Whether this host has received the complete state of the guest.
     pub has_all: bool,
 }
 

@@ -48,7 +48,8 @@ pub(super) fn status_of(finish: Finish, what: &str, limit: Duration) -> Result<i
     }
 }
 
-/// Most bytes that are kept of each output of a command; commands of the agent itself need less.
+/// Largest number of bytes that are kept of each output of a command; commands of the agent itself
+/// need less.
 const OUTPUT_MAX: usize = 16 << 20;
 
 #[cfg(test)]

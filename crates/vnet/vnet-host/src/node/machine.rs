@@ -408,7 +408,7 @@ fn configuration6(part: &NodePart) -> String {
 
 /// Longest time for a guest to notice a new card or release one.
 const PLUG: Duration = Duration::from_secs(60);
-/// Most cards of a machine, and how many slots are kept free for later links.
+/// Largest number of cards of a machine, and how many slots are kept free for later links.
 pub const PORTS_MAX: usize = 16;
 /// How much longer than its own limit a command in a guest may take to answer.
 const ANSWER: Duration = Duration::from_secs(30);

@@ -48,7 +48,7 @@ pub(crate) fn away(dir: &VnetDir) -> Result<Vec<(String, u64)>> {
     Ok(all)
 }
 
-/// Whether a node is recorded as being sent.
+/// Whether the directory has a record that this host is sending the node to another host.
 pub(super) fn is_away(dir: &VnetDir, node: &str) -> bool {
     dir.destination().join(format!("{node}.{AWAY}")).exists()
 }

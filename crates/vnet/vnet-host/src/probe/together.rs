@@ -240,13 +240,13 @@ impl Asked<'_> {
     }
 }
 
-/// Most requests whose first reply is awaited at the same time.
+/// Largest number of requests whose first reply is awaited at the same time.
 const FRESH_MAX: usize = 16;
-/// Most sockets that are open at the same time.
+/// Largest number of sockets that are open at the same time.
 const WAITING_MAX: usize = 512;
 /// Least time between two rounds without a reply.
 const LEAST_WAIT: Duration = Duration::from_millis(2);
-/// Most packets that are read from a socket at once; a node may send any number.
+/// Largest number of packets that are read from a socket at once; a node may send any number.
 const READS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -274,9 +274,9 @@ const READ_BYTES: usize = 1 << 16;
 const TURN: Duration = Duration::from_millis(20);
 /// How long the agent waits for frames in flight when the watch ends.
 const LAST: Duration = Duration::from_secs(1);
-/// Most frames that are kept, because other nodes may ping meanwhile.
+/// Largest number of frames that are kept, because other nodes may ping meanwhile.
 const SEEN_MAX: usize = 100_000;
-/// Most links for which all ports are watched.
+/// Largest number of links for which all ports are watched.
 const LINKS_MAX: usize = 200;
 
 #[cfg(test)]

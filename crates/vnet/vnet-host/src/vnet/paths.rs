@@ -200,7 +200,8 @@ impl Vnet {
     }
 }
 
-/// Most characters of the kernel's refusal that an event has; the end of the text has the reason.
+/// Largest number of characters of the kernel's refusal that an event has; the end of the text has
+/// the reason.
 const REASON_MAX: usize = 200;
 /// How long the engine keeps the ports of links that get on the kernel's path.
 const DRAIN: Duration = Duration::from_millis(20);

@@ -14,8 +14,8 @@ use crate::node::{Move, away, forget_away, note_away, stay};
 
 /// The result of sending a node.
 enum Ending {
-    /// The destination has received the node, as far as this host knows; the provider decides where
-    /// it runs.
+    /// This host believes that the destination has received the node; the provider decides on which
+    /// of the two hosts the node runs.
     Away,
     /// The node was not sent, and continues on this host.
     Here(Error),

@@ -75,5 +75,5 @@ impl NodeSeen {
 
 /// Longest time for the Carina node to answer.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Most flows that are shown.
+/// Largest number of flows that are shown.
 const FLOWS_MAX: usize = 500;

@@ -203,8 +203,8 @@ impl Shared {
 
 /// How long the PIP may wait for a request before it answers a fetch.
 const FETCH: Duration = Duration::from_secs(20);
-/// Most requests of one PIP process that are carried out at a time. A user who watches consoles has
-/// one request for each of them, in addition to other requests.
+/// Largest number of requests of one PIP process that are carried out at a time. A user who watches
+/// consoles has one request for each of them, in addition to other requests.
 const WORKS_MAX: usize = 128;
 /// Time between two failed calls, at first and at most.
 const AGAIN_MIN: Duration = Duration::from_millis(100);

@@ -79,7 +79,7 @@ impl NodeRequest {
     }
 }
 
-/// Most characters of a name in an error.
+/// Largest number of characters of a name in an error.
 const NOTED: usize = 64;
 
 #[cfg(test)]

@@ -187,9 +187,10 @@ fn unreached() -> ErrorBody {
     ErrorBody::new(ErrorCode::TimedOut, "the provider does not answer")
 }
 
-/// Most requests of a caller in progress; fewer than the connections that the role below allows.
+/// Largest number of requests of a caller in progress; fewer than the connections that the role
+/// below allows.
 const OF_CALLER_MAX: usize = 48;
-/// Most requests of a delegate in progress.
+/// Largest number of requests of a delegate in progress.
 const OF_DELEGATE_MAX: usize = 8;
 
 #[cfg(test)]

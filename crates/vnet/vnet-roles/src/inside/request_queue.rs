@@ -158,9 +158,9 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// Most requests that wait for one host.
+/// Largest number of requests that wait for one host.
 const WAITING_MAX: usize = 64;
-/// Most waiting requests of one VNP, so that requests of other VNPs have room.
+/// Largest number of waiting requests of one VNP, so that requests of other VNPs have room.
 const OF_ONE_MAX: usize = WAITING_MAX / 2;
 /// Time without a fetch after which a host counts as absent.
 const ABSENT: Duration = Duration::from_secs(30);

@@ -197,6 +197,6 @@ async fn wanted_of(
     Ok((caller, wanted))
 }
 
-/// Most parties in the list: an operator or delegate, a VNO, a VNP.
+/// Largest number of parties in the list: an operator or delegate, a VNO, a VNP.
 const WHO_MAX: usize = 3;
 const WHO_BYTES_MAX: usize = 64;

@@ -289,11 +289,11 @@ impl AsyncWrite for Admitted {
     }
 }
 
-/// Most connections whose handshakes are not complete.
+/// Largest number of connections whose handshakes are not complete.
 const HANDSHAKES_MAX: usize = 1024;
 /// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Most connections of one caller.
+/// Largest number of connections of one caller.
 const CONNECTIONS_MAX: usize = 64;
 /// Time between two checks of the revocation list.
 const LOOK: Duration = Duration::from_secs(1);

@@ -72,13 +72,13 @@ impl EventLog {
     }
 }
 
-/// Most events that are kept.
+/// Largest number of events that are kept.
 const EVENTS_MAX: usize = 1000;
-/// Most events of all delegates together that are kept.
+/// Largest number of events of all delegates together that are kept.
 const OF_DELEGATES_MAX: usize = 500;
-/// Most events of one delegate that are kept.
+/// Largest number of events of one delegate that are kept.
 const OF_DELEGATE_MAX: usize = 200;
-/// Most characters of an event.
+/// Largest number of characters of an event.
 const WORDS_MAX: usize = 1000;
 
 #[cfg(test)]

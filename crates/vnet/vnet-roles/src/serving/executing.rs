@@ -263,9 +263,9 @@ fn gone() -> ErrorBody {
     ErrorBody::new(ErrorCode::Conflict, "the caller closed the connection")
 }
 
-/// Most bytes of output that one request fetches.
+/// Largest number of bytes of output that one request fetches.
 const PORTION_BYTES: usize = 256 << 10;
-/// Most bytes of output in one line for the caller.
+/// Largest number of bytes of output in one line for the caller.
 const PIECE_BYTES: usize = 64 << 10;
 /// Interval of the requests that keep a command alive while its caller reads nothing.
 const KEEP: Duration = Duration::from_secs(10);

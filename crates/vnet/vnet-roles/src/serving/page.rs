@@ -67,7 +67,7 @@ struct Shown {
     report: VnetReport,
     /// The conditions that hold.
     conditions: Vec<Condition>,
-    /// Whether the request is refused for good.
+    /// Whether the network's document is refused until the operator changes it.
     is_refused: bool,
 }
 

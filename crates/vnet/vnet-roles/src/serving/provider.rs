@@ -236,7 +236,7 @@ fn changes_of_hosts(before: &PipView, now: &PipView) -> Vec<String> {
 
 /// Time between two checks for changes.
 const EVERY: Duration = Duration::from_millis(500);
-/// Most events of one check.
+/// Largest number of events of one check.
 const CHANGES_MAX: usize = 200;
 
 #[cfg(test)]

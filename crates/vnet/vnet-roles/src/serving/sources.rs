@@ -41,9 +41,9 @@ fn source_of(from: &str) -> String {
     }
 }
 
-/// Most concurrent handshakes of one source.
+/// Largest number of concurrent handshakes of one source.
 const TURNS: usize = 16;
-/// Most connections of one source with incomplete handshakes.
+/// Largest number of connections of one source with incomplete handshakes.
 const PENDING_MAX: usize = 128;
 
 #[cfg(test)]

@@ -347,7 +347,7 @@ const WANTED: Duration = Duration::from_secs(20);
 /// are divided.
 const ROOM: usize = 64 << 20;
 const ROOMS_MIN: usize = 8;
-/// Most events of one reading; a network's log holds 1000.
+/// Largest number of events of one reading; a network's log holds 1000.
 const CHANGES_TOLD: usize = 100;
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ pub enum Boot {
 pub struct Nics {
     /// Number of interfaces.
     pub count: u32,
-    /// What connects the interfaces with the node.
+    /// Device by which the node has its interfaces.
     #[serde(default, skip_serializing_if = "Via::is_forwarder")]
     pub via: Via,
 }
@@ -120,7 +120,7 @@ pub struct ResolvedNode {
     pub nics: Nics,
     /// Labels that the host must have, with their values.
     pub labels: BTreeMap<String, String>,
-    /// What the node is given at its start.
+    /// Environment, files, commands and file system that the node gets at its start.
     pub start: Start,
 }
 

@@ -111,7 +111,7 @@ pub enum StartError {
 }
 
 impl Start {
-    /// Whether the node is given nothing.
+    /// Whether the node has no environment, file, command or file system of its own.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Start::default()

@@ -14,7 +14,7 @@ use crate::store::{Outcome, Store, StoreError};
 
 use super::{Pip, Step, TRIES};
 
-/// A node on a drained host, and where it could move.
+/// A node on a host that is drained, and the hosts to which it can move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAway {
     /// Identifier (uid) of the node's network.

@@ -17,7 +17,7 @@ pub(super) struct Moving {
     /// Before the decision, the placement after the move; after the decision, the placement before
     /// it.
     pub(super) placement: Placement,
-    /// When the move is given up unless it was decided, ms since 1970.
+    /// Time at which the PIP ends the move if its outcome is not decided, in ms since 1970.
     pub(super) until_ms: u64,
     /// Whether the node is at its destination: the new placement is in the store.
     pub(super) is_decided: bool,

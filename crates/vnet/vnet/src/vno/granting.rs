@@ -52,5 +52,5 @@ impl<S: Store> Vno<S> {
     }
 }
 
-/// Most grants of a network.
+/// Largest number of grants of a network.
 const GRANTS_MAX: usize = 256;

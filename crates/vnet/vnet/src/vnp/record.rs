@@ -64,7 +64,7 @@ pub(super) struct Intent {
     pub(super) generation: u64,
     /// The part that each provider is asked for.
     pub(super) parts: BTreeMap<String, PartRequest>,
-    /// When the reservation is given up, ms since 1970.
+    /// Time at which the VNP releases the reservation, in ms since 1970.
     pub(super) until_ms: u64,
 }
 

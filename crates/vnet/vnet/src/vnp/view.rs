@@ -19,7 +19,8 @@ pub(super) struct View {
     borders: BTreeMap<LinkId, Border>,
     locations: BTreeMap<(String, String), u32>,
     labels: BTreeMap<String, u32>,
-    /// Whether every advertised host is one real host.
+    /// Whether each host in the providers' advertisements is one real host, not the sum of a
+    /// location.
     pub(super) is_exact: bool,
 }
 
@@ -181,7 +182,7 @@ impl View {
 /// Additional price of a unit of rate on a link between providers.
 const BORDER_PRICE: u32 = 9;
 
-/// Most hosts, links and borders of one advertisement.
+/// Largest number of hosts, links and borders of one advertisement.
 const ADVERTISED_MAX: usize = 20_000;
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub struct PlainPort {
 /// Time between two searches for the process of a VM that does not run yet.
 const SEARCH_NS: u64 = 1_000_000_000;
 
-/// Most lines of a process's memory map that the search reads.
+/// Largest number of lines of a process's memory map that the search reads.
 const MAP_LINES_MAX: usize = 65_536;
 
 impl PlainPort {

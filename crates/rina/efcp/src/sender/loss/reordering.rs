@@ -228,7 +228,7 @@ impl<P: Payload> Sender<P> {
 /// Number of repairs in a group. An observed lateness is forgotten after one to two groups.
 const REPAIRS: u32 = 16;
 
-/// Most retransmitted PDUs that are remembered.
+/// Largest number of retransmitted PDUs that are remembered.
 const AGAIN_MAX: usize = 512;
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ impl Site {
         self.systems.clone()
     }
 
-    /// Whether the programs of a case are installed.
+    /// Whether the programs that this work needs are in the guest and on this system.
     pub(super) fn can(&self, work: Work) -> bool {
         self.works.contains(&work)
     }
