@@ -64,7 +64,8 @@ pub(crate) struct N1Flow {
     pub port: PortId,
     pub is_initiator: bool,
     pub is_up: bool,
-    /// Whether this member ends the flow, because it no longer uses the N-1 DIF.
+    /// Whether this member ends the flow itself, so that the end does not cause a request for
+    /// another one.
     pub is_dropped: bool,
     pub neighbour: Option<AppName>,
     /// Time since which the flow leads to no neighbour.

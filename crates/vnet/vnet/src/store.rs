@@ -200,7 +200,7 @@ pub enum StoreError {
     /// A key, value or transaction exceeds its largest size.
     #[error("{what} has {size}; must be at most {max}")]
     TooLarge {
-        /// What exceeds the limit of the store, such as `a value`.
+        /// What exceeds the limit of the store, such as `a key`.
         what: &'static str,
         /// Size of the key, value or transaction that is too large, in bytes or operations.
         size: usize,

@@ -59,7 +59,7 @@ pub(crate) struct Device {
     outcomes: Vec<TapResult>,
     /// Number of frames to ask for in the next burst, estimated from the last ones.
     expected: usize,
-    /// Whether the TAP interface exists; false after somebody has deleted it.
+    /// Whether the TAP interface exists; false after another program has deleted it.
     exists: bool,
     /// Whether the last read found that the kernel has no more frames.
     is_empty: bool,
