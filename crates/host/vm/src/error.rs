@@ -74,7 +74,7 @@ pub enum Error {
         name: String,
         /// QEMU's exit status.
         status: String,
-        /// What QEMU wrote to standard error.
+        /// Text that QEMU wrote to standard error.
         detail: String,
     },
     /// QEMU refused a QMP command, or did not answer in QMP.

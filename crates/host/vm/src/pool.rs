@@ -34,7 +34,7 @@ struct Stock {
     ready: VecDeque<Running>,
     is_closed: bool,
     failed: u64,
-    /// When a clone was last taken.
+    /// Time at which a clone was last taken from the pool.
     taken: Option<Instant>,
 }
 

@@ -14,11 +14,11 @@ use std::net::IpAddr;
 /// A message of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What the message is.
+    /// Type of the message.
     pub kind: Kind,
     /// Number of the request that this message answers.
     pub sequence: u32,
-    /// What follows the header.
+    /// The bytes of the message behind its header.
     pub body: &'a [u8],
 }
 

@@ -26,7 +26,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// Returns the other end.
+    /// Returns the other of the two sides.
     #[must_use]
     pub fn other(self) -> Self {
         match self {

@@ -64,7 +64,7 @@ pub struct Header {
     pub destination_port: u32,
     /// Number of bytes of data behind the header.
     pub len: u32,
-    /// What the packet asks for.
+    /// Operation that the sender of the packet requests.
     pub op: Op,
     /// Flags of [`Op::Shutdown`].
     pub flags: u32,

@@ -70,7 +70,7 @@ pub enum PrefixError {
     Form {
         /// The text that is not a prefix.
         text: String,
-        /// What must be in front of the slash.
+        /// The kind of address that must be in front of the slash.
         name: &'static str,
         /// Largest number of bits.
         bits: u8,

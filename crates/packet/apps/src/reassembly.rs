@@ -22,7 +22,7 @@ pub struct Bounds {
     pub fragments: usize,
     /// Largest number of bytes of all fragments, including the overhead of storing them.
     pub bytes: usize,
-    /// How long a packet may stay incomplete.
+    /// Longest time that a packet may stay incomplete; then its fragments are dropped.
     pub time: Duration,
 }
 

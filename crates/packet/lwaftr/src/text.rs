@@ -31,7 +31,7 @@ pub struct Statement<'a> {
 pub struct ReadError {
     /// Number of the line with the fault, from 1.
     pub line: u32,
-    /// What is wrong on that line.
+    /// The fault on the line.
     pub fault: Fault,
 }
 
@@ -47,7 +47,7 @@ pub enum Fault {
     Character {
         /// The character.
         found: char,
-        /// What is expected there.
+        /// The text that would be valid at this place.
         expected: &'static str,
     },
     /// Blocks are nested deeper than any model has it.
@@ -73,7 +73,7 @@ pub enum Fault {
         keyword: String,
         /// The value that is not valid.
         value: String,
-        /// What is expected.
+        /// The text that would be valid at this place.
         expected: &'static str,
     },
     /// A block stands where a value is expected.

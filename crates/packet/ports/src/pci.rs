@@ -64,7 +64,7 @@ pub struct PciConfig {
     /// mode).
     #[serde(default = "yes")]
     pub promiscuous: bool,
-    /// How to access the card.
+    /// The kernel interface by which Carina accesses the card.
     #[serde(default)]
     pub access: PciAccess,
     /// Whether to use the card even if this host routes through it.
@@ -72,7 +72,7 @@ pub struct PciConfig {
     pub force: bool,
 }
 
-/// How to access a network card.
+/// The kernel interface by which Carina accesses a network card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PciAccess {

@@ -77,7 +77,8 @@ impl Pending {
         self.requests.len()
     }
 
-    /// When the first request is given up.
+    /// Time at which the first request ends without an answer, on the caller's clock; `None`
+    /// without requests.
     pub(crate) fn next_timeout(&self) -> Option<u64> {
         self.requests.values().map(|request| request.until).min()
     }

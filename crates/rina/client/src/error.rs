@@ -71,7 +71,7 @@ pub enum Error {
     /// A system call failed.
     #[error("{action}: {source}")]
     System {
-        /// What the call tried to do.
+        /// The operation that failed, as a phrase for people.
         action: &'static str,
         /// The error of the system call.
         source: io::Error,

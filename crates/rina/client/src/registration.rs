@@ -73,7 +73,7 @@ pub enum RegistrationEvent {
     NotAccepted {
         /// Number of the [`FlowRequest`] that was accepted.
         number: u32,
-        /// Why no flow came of the request.
+        /// Why the request led to no flow.
         error: ErrorBody,
     },
 }

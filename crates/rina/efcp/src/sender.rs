@@ -38,7 +38,7 @@ use loss::Loss;
 pub(crate) struct Sent<P> {
     /// The UDF; `None` once it is acknowledged.
     pub(crate) udf: Option<P>,
-    /// When the PDU was sent last.
+    /// Time at which the PDU was last sent.
     pub(crate) sent_at: Instant,
     /// Whether the PDU was sent more than once.
     pub(crate) is_resent: bool,

@@ -20,7 +20,7 @@ pub enum GatewayError {
         field: &'static str,
         /// Value of the setting.
         value: String,
-        /// What a correct value would be.
+        /// A description of correct values.
         right: &'static str,
     },
     /// The text of a rule is not valid.

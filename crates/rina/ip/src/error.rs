@@ -21,7 +21,7 @@ pub enum IpError {
         field: &'static str,
         /// Value of the setting.
         value: String,
-        /// What a correct value would be.
+        /// A description of correct values.
         right: &'static str,
     },
     /// The text is not an address of an interface.
@@ -94,7 +94,7 @@ pub enum IpError {
     /// A system call failed.
     #[error("{action}: {source}")]
     System {
-        /// What was attempted.
+        /// The operation that failed, as a phrase for people.
         action: &'static str,
         /// The error of the system call.
         source: io::Error,

@@ -334,7 +334,7 @@ pub enum Event {
         flow: FlowKey,
         /// The other side ended the flow in order, and no SDU is missing.
         is_graceful: bool,
-        /// Why the flow ended.
+        /// Why the flow ended, as text for people.
         reason: String,
     },
     /// The answer to [`Command::Rib`] or [`Command::Expel`].

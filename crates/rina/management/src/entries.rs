@@ -39,7 +39,7 @@ pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
 /// Interval at which [`Store::refresh`] is called.
 pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a tombstone is kept.
+/// Time for which the store keeps the tombstone of a deleted entry.
 const TOMBSTONE_TIME: Duration = Duration::from_secs(300);
 
 /// Highest sequence number that is accepted, so that a higher one always exists.
@@ -127,7 +127,7 @@ pub(super) struct Store {
 /// State of another member that is the origin of entries.
 #[derive(Debug, Default)]
 struct Origin {
-    /// When the member was last reachable.
+    /// Time at which the member was last reachable.
     heard: Instant,
     is_visible: bool,
     /// Value of the member's live entry of [`Kind::Member`]; a copy for fast access.

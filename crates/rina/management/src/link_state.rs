@@ -26,7 +26,7 @@ const RECONNECT_FIRST: Duration = Duration::from_secs(1);
 pub(super) struct LostNeighbour {
     at: Instant,
     pause: Duration,
-    /// How many N-1 flows this side had to it.
+    /// Number of N-1 flows that this side had to the neighbour.
     wanted: usize,
 }
 

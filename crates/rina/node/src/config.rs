@@ -152,7 +152,7 @@ pub enum TextError {
     Dif {
         /// Name of the DIF whose settings are invalid.
         dif: String,
-        /// What the dialect of the DIF cannot do.
+        /// The setting that is invalid, and why.
         source: MemberSpecError,
     },
 }
@@ -353,7 +353,7 @@ impl Config {
         Ok(())
     }
 
-    /// What is exposed and connected.
+    /// The settings of `[[expose]]` and `[[connect]]`.
     pub(crate) fn services(&self) -> Vec<Setting> {
         let exposes = self
             .exposes

@@ -14,7 +14,7 @@ pub(crate) struct Connection {
     pub role: Role,
 }
 
-/// What a connection is used for.
+/// The use of a connection to the node's socket.
 pub(crate) enum Role {
     /// The client has requested nothing yet, or its allocation has been answered.
     New,

@@ -268,7 +268,7 @@ impl Endpoints {
         Some(endpoint)
     }
 
-    /// When the next answer is due.
+    /// Time at which the next answer of an application is due; `None` if none is awaited.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(until, _)| *until)
     }

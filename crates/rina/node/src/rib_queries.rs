@@ -91,7 +91,7 @@ impl RibQueries {
         }
     }
 
-    /// When the next query times out.
+    /// Time at which the next query times out; `None` without queries.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.pending.values().map(|pending| pending.until).min()
     }

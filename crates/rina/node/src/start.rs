@@ -52,7 +52,7 @@ pub enum NodeError {
     /// The operating system refused an operation.
     #[error("{what}: {source}")]
     Io {
-        /// What the operation was for.
+        /// The purpose of the failed operation, as text for people.
         what: String,
         /// The reason of the operating system.
         source: io::Error,

@@ -68,7 +68,7 @@ pub enum ShimError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What the shim tried to do.
+        /// The operation that failed, as a phrase for people.
         what: String,
         /// The error of the system call.
         source: io::Error,

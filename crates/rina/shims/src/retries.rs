@@ -59,7 +59,7 @@ impl Retries {
         Some(Due::Send(request.port))
     }
 
-    /// When a request is due next.
+    /// Time at which the next request is due; `None` without requests.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         let due = |request: &Pending| request.next_at.min(request.until);
         self.requests.iter().map(due).min()

@@ -37,7 +37,7 @@ pub enum Constraint {
     Host {
         /// The node that no host suits.
         node: NodeId,
-        /// What these hosts lack.
+        /// The resource or property that these hosts do not have.
         lack: Lack,
     },
     /// Each of these nodes needs a host of its own, and they have fewer suitable hosts together
@@ -63,7 +63,7 @@ pub enum Constraint {
     Together,
 }
 
-/// What hosts lack for a node.
+/// The resource or property of hosts that a node needs and they do not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// No host is at an allowed location.

@@ -393,9 +393,9 @@ pub enum Misfit {
     HostFull {
         /// The host whose resources do not suffice.
         host: HostId,
-        /// What the nodes need.
+        /// Resources that the nodes on this host need together.
         wanted: Amounts,
-        /// What is free on the host.
+        /// Resources that are free on the host.
         free: Amounts,
     },
     /// The paths over a link need more rate than is free.

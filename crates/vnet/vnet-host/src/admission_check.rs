@@ -21,7 +21,7 @@ use crate::node::member_mib;
 pub struct AdmissionCheck {
     /// The resources that the host has for nodes.
     pub capacity: Capacity,
-    /// Which nodes the host can make at all.
+    /// Which nodes this host can make, apart from free resources.
     pub limits: HostLimits,
 }
 

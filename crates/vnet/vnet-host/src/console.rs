@@ -48,7 +48,7 @@ struct State {
     /// Bytes typed by other viewers, which were discarded.
     ignored: u64,
     next: u64,
-    /// How often the connection was replaced.
+    /// Number of times that the connection to the console was replaced.
     moves: u64,
     is_closed: bool,
 }

@@ -51,7 +51,7 @@ pub enum Error {
     Json {
         /// The operation that failed, as text.
         what: String,
-        /// What is wrong with the record.
+        /// What is wrong with the JSON of the record.
         source: serde_json::Error,
     },
     /// A configuration command fails inside a node.
@@ -126,7 +126,7 @@ pub enum Error {
     /// This host does not support what was requested.
     #[error("{what}: {instead}")]
     Unsupported {
-        /// What was requested and is not supported.
+        /// The request that this host does not support.
         what: String,
         /// Why the request is not possible, and what is possible in its place.
         instead: &'static str,
@@ -183,7 +183,7 @@ pub enum Error {
     Timeout {
         /// What did not happen within the limit, as text.
         what: String,
-        /// How long the agent waited.
+        /// How long the agent waited before it gave this error.
         limit: Duration,
     },
     /// The network does not fit on this host.

@@ -163,5 +163,5 @@ const ENTER: &str = "echo \"$2\" >/proc/sys/kernel/hostname || exit 125\n\
 const MOUNT: Duration = Duration::from_secs(30);
 /// Largest number of bytes that are kept of each output of these.
 const OUTPUT_MAX: usize = 4096;
-/// How often unmounting is tried.
+/// Number of times that unmounting is tried.
 const TRIES: u32 = 5;

@@ -52,7 +52,7 @@ struct State {
     listed: Option<(Instant, Vec<IpcpInfo>)>,
     /// Since when a member has had no neighbour.
     alone: BTreeMap<Pair, Instant>,
-    /// When a member last joined again.
+    /// For each pair of hosts, the time at which this host's member last joined again.
     joined: BTreeMap<Pair, Instant>,
 }
 

@@ -23,7 +23,7 @@ pub enum SavedError {
     Content {
         /// Path of the file with wrong contents.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The fault in the file, and its place in the file.
         what: String,
     },
     /// The manifest belongs to another version of this program.
@@ -41,7 +41,7 @@ pub enum SavedError {
     Guest {
         /// Name of the node whose saved state is not usable.
         node: String,
-        /// What is wrong with the state.
+        /// Why the saved state cannot be resumed.
         source: carina_vm::Error,
     },
     /// A network of this uid exists, perhaps the one that was saved.

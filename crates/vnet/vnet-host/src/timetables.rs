@@ -20,7 +20,7 @@ pub(crate) struct BegunTimetables(BTreeMap<u32, BegunTimetable>);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BegunTimetable {
-    /// When it began, in ms since 1970.
+    /// Time at which the timetable began, in ms since 1970.
     since_ms: u64,
     timetable: Timetable,
 }

@@ -71,11 +71,11 @@ pub(crate) struct Vnet {
     impairments: Mutex<Impairments>,
     /// What the operator has stopped or taken down.
     off: Mutex<SwitchedOff>,
-    /// Which timetables of links have begun.
+    /// The timetables of links that have begun, with the time of each begin.
     begun: Mutex<BegunTimetables>,
     /// Link ends that use their second port.
     second: Mutex<PortSelection>,
-    /// Which links use the kernel's path.
+    /// The links whose frames the kernel moves, without Carina's engine.
     paths: Arc<Mutex<Paths>>,
     /// The saved network from which nodes are being restored, if any.
     saved: Mutex<Option<Arc<Saved>>>,

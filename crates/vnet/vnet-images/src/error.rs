@@ -66,7 +66,7 @@ pub enum ImageError {
     Json {
         /// The operation on the description that failed, as text.
         what: String,
-        /// What is wrong with the description.
+        /// What is wrong with the JSON of the description.
         source: serde_json::Error,
     },
 }

@@ -134,7 +134,7 @@ pub enum ConfigurationError {
     Address {
         /// Path of the configuration that contains the address.
         path: PathBuf,
-        /// What is wrong with the address.
+        /// What is wrong with the address of the role.
         source: AddressError,
     },
 }

@@ -56,7 +56,7 @@ pub enum KeyError {
     Content {
         /// Path of the file with the invalid key or certificate.
         path: PathBuf,
-        /// What is wrong with the content.
+        /// What is wrong with the content of the file.
         what: String,
     },
     /// A certificate cannot be made.

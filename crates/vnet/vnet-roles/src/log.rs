@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a line was logged.
+/// Number of times that a line was logged, and the time of the last one.
 #[derive(Debug)]
 struct Repeats {
     count: u64,

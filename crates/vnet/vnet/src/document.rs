@@ -226,7 +226,7 @@ pub struct End {
 pub struct AccessPoint {
     /// The node at which users enter the network.
     pub node: String,
-    /// How users are connected with the node.
+    /// How the systems of end users are connected with the access point's node.
     #[serde(default, skip_serializing_if = "Attach::is_tunnel")]
     pub attach: Attach,
     /// Locations where the users' nodes may be placed, for `attach = "extend"`; anywhere if the
@@ -332,7 +332,7 @@ impl Link {
         }
     }
 
-    /// When the link is down on purpose.
+    /// The times at which the document takes the link down and up again.
     #[must_use]
     pub fn timetable(&self) -> Timetable {
         Timetable {

@@ -328,7 +328,7 @@ pub struct PartLink {
     /// nodes send, and ignores the others.
     #[serde(default, skip_serializing_if = "LinkImpairment::is_none")]
     pub impairment: LinkImpairment,
-    /// When the link is down on purpose.
+    /// The times at which the document takes the link down and up again.
     #[serde(default, skip_serializing_if = "Timetable::is_empty")]
     pub timetable: Timetable,
 }

@@ -63,7 +63,7 @@ pub struct Vnp<S> {
     copy: StoreCopy,
     records: BTreeMap<VnetId, Arc<Record>>,
     progress: BTreeMap<VnetId, Progress>,
-    /// When each network is next processed.
+    /// For each network, the time at which the VNP processes it next.
     due: BTreeSet<(Instant, VnetId)>,
     /// The last advertisement of each provider, and when it came.
     seen: BTreeMap<String, (Instant, Advertisement)>,

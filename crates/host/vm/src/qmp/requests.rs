@@ -23,7 +23,7 @@ pub struct RunState {
 /// Durations of a completed migration, as the sending QEMU measured them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
-    /// How long the guest was stopped.
+    /// How long the guest was paused during the migration.
     pub downtime: Duration,
     /// Duration of the whole migration.
     pub total: Duration,

@@ -66,7 +66,7 @@ pub(super) struct Attach {
     reason: DownReason,
     next_beat_ns: u64,
     looked_ns: u64,
-    /// When the peer's heartbeat last changed.
+    /// Time at which the peer's heartbeat last changed, in ns.
     heard_ns: u64,
     /// How long the peer's heartbeat has not changed, counting only time in which this side was
     /// looking.

@@ -168,7 +168,7 @@ pub enum DownReason {
     Corrupt(Corrupt),
     /// The peer broke the virtqueues.
     BrokenQueue {
-        /// What the peer did, as text.
+        /// The peer's breach of the protocol, as text.
         what: String,
     },
     /// The peer broke the protocol above the device.

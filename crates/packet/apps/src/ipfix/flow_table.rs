@@ -41,7 +41,7 @@ pub enum EndReason {
 pub struct Ended {
     /// The fields that identify the flow.
     pub key: FlowKey,
-    /// What was measured while the flow lasted.
+    /// The measurements of the flow.
     pub flow: Flow,
     /// Why the flow has ended.
     pub reason: EndReason,

@@ -8,7 +8,7 @@ use carina_wire::inet::Ipv4Header;
 pub(super) struct Arrived {
     /// The packet's IPv4 header.
     pub header: Ipv4Header,
-    /// How the packet arrived.
+    /// Facts about the arrival that decide whether the AFTR may answer with an ICMP error.
     pub how: How,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Arrived {
 pub(super) struct How {
     /// Whether the packet was sent to a multicast or broadcast MAC address.
     pub is_group: bool,
-    /// When the packet arrived.
+    /// Time at which the packet arrived.
     pub now: Instant,
 }
 

@@ -150,7 +150,7 @@ impl Generator {
         }
     }
 
-    /// How many packets to send now.
+    /// Returns the number of packets to send now, so that the rate is kept.
     fn wanted(&mut self, now: Instant) -> usize {
         let left = self.left();
         let due = match self.trial.rate {

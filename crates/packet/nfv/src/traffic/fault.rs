@@ -40,7 +40,7 @@ impl<T> At<T> {
 pub struct FileError {
     /// Number of the line with the fault, from 1.
     pub line: usize,
-    /// What is wrong on that line.
+    /// The fault on the line.
     pub fault: Fault,
 }
 
@@ -87,7 +87,7 @@ pub enum Fault {
         field: String,
         /// The invalid value.
         found: String,
-        /// What would be valid.
+        /// A value that would be valid.
         wanted: String,
     },
     /// A filter cannot be compiled.

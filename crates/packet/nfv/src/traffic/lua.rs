@@ -104,7 +104,7 @@ pub enum LuaReason {
     Unexpected {
         /// The word that was found.
         found: String,
-        /// What is expected there.
+        /// The text that would be valid at this place.
         wanted: &'static str,
     },
     /// A part of Lua that the parser does not support.

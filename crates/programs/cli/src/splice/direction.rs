@@ -29,7 +29,7 @@ pub(crate) enum Ending {
     /// One of the two flows failed. The caller has to deallocate the other flow, so that its
     /// application gets an error.
     Failed {
-        /// Why the flow broke.
+        /// Why the flow failed, as text for people.
         reason: String,
         /// The flow that still exists.
         other: PortId,

@@ -21,7 +21,7 @@ pub struct Event {
     pub seq: u64,
     /// When the event happened: time since the start of the node, in milliseconds.
     pub at_ms: u64,
-    /// What happened.
+    /// Kind of the event, such as `flow-allocated`.
     pub kind: EventKind,
     /// Name of the IPCP, VM or application, or the port-id, that the event is about.
     pub subject: String,

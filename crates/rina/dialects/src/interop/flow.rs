@@ -87,7 +87,7 @@ pub(crate) struct Flow<R> {
     /// Invoke id of the request.
     pub(crate) invoke_id: i32,
     pub(crate) state: State<R>,
-    /// When the request was received or sent.
+    /// Time at which the request was received or sent.
     pub(crate) since: Instant,
     /// Since when the other member is unreachable; `None` while it is reachable.
     pub(crate) unreachable: Option<Instant>,

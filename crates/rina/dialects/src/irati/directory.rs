@@ -34,7 +34,7 @@ const ENTRIES_MAX: usize = 15;
 const FRAME_BYTES: usize = 128;
 /// Largest number of ended entries that are remembered.
 const ENDED_MAX: usize = 4_096;
-/// How long an ended entry is remembered.
+/// Time for which an ended entry of the directory is remembered.
 const ENDED_TIME: Duration = Duration::from_secs(180);
 /// How long the other entries of a name may take to arrive after an end.
 const FOLLOW_TIME: Duration = Duration::from_millis(250);

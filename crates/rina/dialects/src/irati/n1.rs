@@ -40,7 +40,7 @@ pub(super) struct N1 {
     pub(super) suspect_until: Option<Instant>,
     /// Link-state entries to send to the neighbour.
     pub(super) pending_links: BTreeSet<Key>,
-    /// When the last message arrived.
+    /// Time at which the last message arrived over this N-1 flow.
     pub(super) heard: Instant,
     pub(super) watch_at: Instant,
     pub(super) missed: u32,

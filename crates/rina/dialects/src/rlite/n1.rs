@@ -43,7 +43,7 @@ pub(super) struct N1 {
     pub(super) missed: u32,
     /// Number of consecutive attempts whose M_CONNECTs were not answered.
     pub(super) unanswered: u32,
-    /// When this side last sent M_CONNECT.
+    /// Time at which this side last sent M_CONNECT.
     pub(super) asked_at: Instant,
     /// This attempt has sent M_RELEASE, because M_CONNECT was not answered.
     pub(super) has_released: bool,

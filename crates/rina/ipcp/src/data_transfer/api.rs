@@ -200,7 +200,7 @@ pub enum TransferEvent {
     Failed {
         /// Owner of the connection.
         owner: Owner,
-        /// Why the connection failed.
+        /// Why the connection failed, as text for people.
         reason: String,
     },
     /// After [`DataTransfer::finish`]: all PDUs of the flow are acknowledged, or sent without

@@ -144,7 +144,7 @@ pub(super) struct Tcp {
     conns: Vec<Option<Conn>>,
     free: Vec<usize>,
     may_accept: bool,
-    /// When to run again, after a pause.
+    /// Time at which the shim runs again after a pause; `None` if it does not pause.
     resume_at: Option<Instant>,
     is_announced: bool,
     is_removed: bool,

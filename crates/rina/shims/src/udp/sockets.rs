@@ -189,7 +189,7 @@ impl Sockets {
         lost
     }
 
-    /// When a datagram is due next.
+    /// Time at which the next datagram is due; `None` if none waits.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let due = self.fault.as_ref().and_then(Fault::next_due);
         let due = due.map(Instant::from_nanos);

@@ -23,7 +23,7 @@ pub enum RegisterError {
     Json {
         /// Path of the register's file.
         path: PathBuf,
-        /// What is wrong with the content.
+        /// What is wrong with the JSON of the register.
         source: serde_json::Error,
     },
     /// The access point has no such user.

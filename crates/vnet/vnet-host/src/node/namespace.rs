@@ -42,7 +42,7 @@ pub(super) struct NamespaceNode {
     configured: Mutex<Option<Box<NodePart>>>,
     /// File system of its own, if it has one.
     filesystem: Option<Filesystem>,
-    /// Where the file system is mounted.
+    /// Directory at which the node's own file system is mounted.
     mounted: PathBuf,
     environment: BTreeMap<String, String>,
     _shell: ChildProcess,

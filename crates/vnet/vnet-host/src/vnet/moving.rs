@@ -102,7 +102,7 @@ impl Vnet {
         EchoStream::begin(namespace, own, to)
     }
 
-    /// Which link ends use their second port.
+    /// The link ends that use their second port.
     pub(crate) fn port_selection(&self) -> PortSelection {
         lock(&self.second).clone()
     }

@@ -21,7 +21,7 @@ pub(super) struct Substrate {
     pub places: Vec<Whereabouts>,
     /// The Carina node of the host with its DIFs; `None` if it does not answer.
     pub node: Option<NodeSeen>,
-    /// Why the Carina node does not answer.
+    /// Why the Carina node of this host does not answer; `None` if it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_refusal: Option<String>,
 }

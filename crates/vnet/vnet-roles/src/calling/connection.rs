@@ -57,7 +57,7 @@ pub enum CallError {
     Answer {
         /// Role and name of the party that sent the answer.
         callee: Identity,
-        /// What is wrong with the answer.
+        /// What is wrong with the party's answer.
         what: String,
     },
 }

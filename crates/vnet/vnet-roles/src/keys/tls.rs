@@ -44,7 +44,7 @@ struct Own {
 #[derive(Debug)]
 struct Current {
     rules: Arc<Rules>,
-    /// How often the list has changed.
+    /// Number of changes of the revocation list that this process has read.
     lists: u64,
     stamp: Option<Stamp>,
     looked_at: Instant,

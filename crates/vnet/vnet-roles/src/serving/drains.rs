@@ -63,7 +63,7 @@ pub struct StayedNode {
     pub name: String,
     /// Name of the node that is still on the host.
     pub node: String,
-    /// Why the node has not left.
+    /// Why the node is still on the drained host.
     pub reason: String,
 }
 

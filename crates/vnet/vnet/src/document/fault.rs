@@ -68,9 +68,9 @@ pub enum Fault {
     TooMany {
         /// The kind of entries, in the plural.
         what: &'static str,
-        /// How many the document has.
+        /// Number of elements that the document has.
         count: usize,
-        /// How many are allowed.
+        /// Largest number that a document may have.
         max: usize,
     },
     /// The name of a network, node or access point is not well-formed.

@@ -68,11 +68,11 @@ pub enum StartError {
     /// The document gives a node more commands, files or other things than a node can have.
     #[error("{what}: there are {count}; at most {max} are possible")]
     TooMany {
-        /// What the node has too many of, as text.
+        /// Name of the elements that are too many, such as files.
         what: &'static str,
-        /// How many the document gives the node.
+        /// Number of these elements that the document gives the node.
         count: usize,
-        /// How many a node can have.
+        /// Largest number of these elements for a node.
         max: usize,
     },
     /// A path in the node is not absolute, or has `.` or `..`.

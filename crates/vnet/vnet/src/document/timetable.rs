@@ -14,9 +14,9 @@ use super::{Span, ValueError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DownTime {
-    /// When the link goes down.
+    /// Time from the ready network until the link goes down.
     pub from: Span,
-    /// When the link comes up again.
+    /// Time from the ready network until the link comes up again.
     pub until: Span,
 }
 

@@ -50,9 +50,9 @@ pub enum PartError {
     TooMany {
         /// The kind of things, in the plural.
         what: &'static str,
-        /// How many the part has.
+        /// Number of nodes, links or other elements that the part has.
         count: usize,
-        /// How many are allowed.
+        /// Largest number that a part may have.
         max: usize,
     },
     /// A text is longer than allowed.
@@ -103,7 +103,7 @@ pub enum PartError {
     Start {
         /// Name of the node that cannot be given the value.
         node: String,
-        /// What the node cannot be given, and why.
+        /// Which value the node cannot be given, and why.
         error: StartError,
     },
     /// A file of a node has no content. No host reads files for a part: the command that reads a

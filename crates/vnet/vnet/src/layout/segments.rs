@@ -19,7 +19,7 @@ pub(super) struct LaidSegment {
     number: u32,
     /// Host numbers of the ends in the prefix of the segment.
     hosts: [u32; 2],
-    /// Which ends are at bridges.
+    /// For each side of the link, whether its end is at a bridge.
     bridged: [bool; 2],
     /// Whether the bridges of the segment form a loop.
     has_loop: bool,

@@ -31,7 +31,7 @@ pub struct Sought {
     pub ends: Vec<String>,
 }
 
-/// What a host has seen at a link end.
+/// The number of frames of a trace that a host has observed at a link end, in one direction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndSighting {

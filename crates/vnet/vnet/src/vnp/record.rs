@@ -76,7 +76,7 @@ pub(super) enum Step {
     Planning,
     /// Wait before planning again; nothing is reserved meanwhile.
     Waiting {
-        /// When to plan again, ms since 1970.
+        /// Time at which the VNP plans again, in ms since 1970.
         until_ms: u64,
     },
     /// Wait until all providers have reserved their parts.

@@ -45,7 +45,7 @@ pub enum ClientError {
         path: PathBuf,
         /// Method and target of the request.
         request: String,
-        /// How long the client waited.
+        /// How long the client waited for the answer.
         limit: Duration,
     },
     /// The answer is not valid HTTP, or its body is not the expected JSON.
@@ -53,7 +53,7 @@ pub enum ClientError {
     Protocol {
         /// Path of the socket whose server sent the answer.
         path: PathBuf,
-        /// What is wrong with the answer.
+        /// What is wrong with the server's answer.
         what: String,
     },
     /// The server refused the request.

@@ -36,7 +36,7 @@ pub(super) struct Reordering {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Again {
     pub(super) number: u64,
-    /// When the PDU was first sent.
+    /// Time at which the PDU was sent for the first time.
     pub(super) first_at: Instant,
     /// The repair to which the retransmission belongs; `None` for a probe, which is no evidence of
     /// a loss.
