@@ -309,8 +309,8 @@ impl Machine {
         )
     }
 
-    /// Writes a file beside the machine, `NAME.KIND` in its run directory, that only its owner can
-    /// read. The file is removed with the machine.
+    /// Writes the file `NAME.KIND` into the run directory of the machine `NAME`; only the owner can
+    /// read the file. It is removed with the machine.
     pub(crate) fn private_file(mut self, kind: &'static str, data: impl Into<Vec<u8>>) -> Machine {
         self.private_files.push((kind, data.into()));
         self

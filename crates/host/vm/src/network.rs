@@ -1,4 +1,4 @@
-//! Ordinary network cards, for guests that need one beside Carina, and for comparisons.
+//! Ordinary network cards, for guests that need one in addition to Carina, and for comparisons.
 
 use std::path::PathBuf;
 

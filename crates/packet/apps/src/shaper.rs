@@ -204,8 +204,8 @@ impl Packet for Frame {
 
 /// The queue holds at most one frame for this many that the pool has left.
 const SHARE: usize = 4;
-/// Time between two visits for tokens: short beside any round trip, long beside the cost of a
-/// visit.
+/// Time between two visits for tokens: short compared with any round trip, long compared with the
+/// cost of a visit.
 const WAKE_EVERY: Duration = Duration::from_micros(50);
 /// Time until the next visit while the output has no room.
 const WAIT_FOR_ROOM: Duration = Duration::from_millis(1);

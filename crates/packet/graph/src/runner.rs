@@ -29,7 +29,7 @@ pub enum RunnerError {
     /// The pool of frames is invalid, or has no memory.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The file of counters, or the socket for traces beside it, cannot be made.
+    /// The file of counters, or the socket for traces in the same directory, cannot be made.
     #[error(transparent)]
     System(#[from] io::Error),
     /// A worker has ended, because one of its apps panicked.

@@ -49,7 +49,7 @@ pub(crate) struct App {
 pub(crate) struct StreamListener {
     /// Whether the program has called `listen`, so that flows may be accepted.
     pub is_listening: bool,
-    /// Whether other registrations of the same name may exist beside this one.
+    /// Whether other registrations of the same name may exist at the same time as this one.
     pub is_shared: bool,
     /// For the leader of a group: the other registrations of its group. Some may have ended.
     pub followers: Vec<ConnectionId>,

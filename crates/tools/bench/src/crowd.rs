@@ -17,7 +17,7 @@ use crate::vm_and_host::{CardNetwork, VmAndHost};
 /// Name of the case without other flows.
 const ALONE: &str = "idle flow alone";
 
-/// Name of the case beside the crowd.
+/// Name of the case in which the crowd sends.
 const BESIDE: &str = "idle flow beside crowd";
 
 /// Metrics of the tables of the results: case, metric, and title.
@@ -47,7 +47,7 @@ pub fn run(options: &HvOptions, network: CardNetwork, flows: usize) -> Result<Re
     measure(&mut setup, options, flows)
 }
 
-/// Measures each system that carries flows, alone and beside `flows` flows in turns.
+/// Measures each system that carries flows alternately: alone, and while `flows` other flows send.
 ///
 /// # Errors
 /// Something is missing or fails; the error contains logs.

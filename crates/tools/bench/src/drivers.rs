@@ -67,7 +67,8 @@ pub const SYSTEMS: [&str; 2] = [OURS, PEER];
 /// Required ratio to [`PEER`], in every case and at every size.
 pub const BAR: f64 = 1.0;
 
-/// Boots the guest and measures. Failed measurements are reported beside the samples of the others.
+/// Boots the guest and measures. Failed measurements are reported in addition to the samples of the
+/// other systems.
 ///
 /// # Errors
 /// The guest does not start, or too many measurements in succession fail.

@@ -130,7 +130,8 @@ pub const SYSTEMS: [&str; 2] = [OURS, PEER];
 pub const SIZES: [u64; 1] = [64];
 
 /// Runs the benchmark with frames of each size, for both systems. A third of the time precedes each
-/// measurement, to warm up. Failed measurements are reported beside the samples of the others.
+/// measurement, to warm up. Failed measurements are reported in addition to the samples of the
+/// other systems.
 ///
 /// # Errors
 /// The system refuses something that all measurements need, or too many measurements in succession

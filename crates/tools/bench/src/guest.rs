@@ -77,8 +77,8 @@ pub const SYSTEMS: [&str; 2] = [OURS, PEER];
 pub const BAR: f64 = 1.0;
 
 /// Boots the guest and measures. The process must be in a network namespace of its own
-/// ([`require_network`](crate::vm_and_host::require_network)). Failed measurements are reported
-/// beside the samples of the others.
+/// ([`require_network`](crate::vm_and_host::require_network)). Failed measurements are reported in
+/// addition to the samples of the other systems.
 ///
 /// # Errors
 /// Something is missing or does not start, or too many measurements in succession fail. The error

@@ -145,8 +145,8 @@ pub const TABLES: [(&str, Metric, &str); 6] = [
 ];
 
 /// Makes the namespaces, nodes, interfaces and tunnels of the cases, and measures. Failed
-/// measurements are reported beside the samples of the others; tunnels that are not installed are
-/// named in the notes.
+/// measurements are reported in addition to the samples of the other systems; tunnels that are not
+/// installed are named in the notes.
 ///
 /// # Errors
 /// Something does not start, or too many measurements in succession fail.

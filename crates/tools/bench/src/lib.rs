@@ -6,20 +6,20 @@
 //! | [`local`] | two processes of one system |
 //! | [`flows`] | many flows open at once |
 //! | [`instantiate`] | virtual networks of machines, made from a request |
-//! | [`embed`] | virtual networks placed on a substrate, beside published embedders |
-//! | [`engine`] | frames through graphs of apps, beside DPDK |
-//! | [`lwaftr`] | an AFTR, both directions on one core, beside DPDK |
+//! | [`embed`] | virtual networks placed on a substrate, compared with published embedders |
+//! | [`engine`] | frames through graphs of apps, compared with DPDK |
+//! | [`lwaftr`] | an AFTR, both directions on one core, compared with DPDK |
 //! | [`lwaftr_demo`] | a customer, an AFTR and a host of the Internet on one machine |
-//! | [`vhost`] | frames through the rings of a vhost-user port, beside DPDK |
-//! | [`guest`] | a guest's network card over Carina's back end, beside a tap of QEMU |
-//! | [`drivers`] | drivers of cards in a guest's user space, beside those of its kernel |
+//! | [`vhost`] | frames through the rings of a vhost-user port, compared with DPDK |
+//! | [`guest`] | a guest's network card over Carina's back end, compared with a tap of QEMU |
+//! | [`drivers`] | drivers of cards in a guest's user space, compared with those of its kernel |
 //! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
-//! | [`forward`] | flows over virtual links, beside bridges and tunnels of the kernel |
-//! | [`rates`] | one TCP stream over links with a rate, beside the token bucket of the kernel |
-//! | [`scale`] | networks of many namespaces, beside a shell loop of `ip` and Mininet |
-//! | [`ip`] | one TCP connection over `carina ip`, beside a bare loop and a veth pair |
-//! | [`bindings`] | flows in Python and Go, beside sockets, event loops and messaging there |
-//! | [`wrap`] | unmodified programs over flows, beside TCP and relays |
+//! | [`forward`] | flows over virtual links, compared with bridges and tunnels of the kernel |
+//! | [`rates`] | one TCP stream over links with a rate, compared with the token bucket of the kernel |
+//! | [`scale`] | networks of many namespaces, compared with a shell loop of `ip` and Mininet |
+//! | [`ip`] | one TCP connection over `carina ip`, compared with a bare loop and a veth pair |
+//! | [`bindings`] | flows in Python and Go, compared with sockets, event loops and messaging there |
+//! | [`wrap`] | unmodified programs over flows, compared with TCP and relays |
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
 //!

@@ -125,7 +125,8 @@ pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
 };
 
 /// Runs the benchmark, for both systems with the same sizes of frames. A third of the time precedes
-/// each measurement, to warm up. Failed measurements are reported beside the samples of the others.
+/// each measurement, to warm up. Failed measurements are reported in addition to the samples of the
+/// other systems.
 ///
 /// # Errors
 /// The system refuses something that all measurements need, or too many measurements in succession

@@ -84,8 +84,8 @@ pub const SYSTEMS: [&str; 3] = [OURS, PEER, MEMIF];
 pub const BAR: f64 = 1.0;
 
 /// Runs the benchmark with frames of each size. A third of the time precedes each measurement, to
-/// warm up. Failed measurements are reported beside the samples of the others. Without testpmd all
-/// measurements fail, and the reason names the missing package.
+/// warm up. Failed measurements are reported in addition to the samples of the other systems.
+/// Without testpmd all measurements fail, and the reason names the missing package.
 ///
 /// # Errors
 /// The system refuses something that all measurements need, or too many measurements in succession

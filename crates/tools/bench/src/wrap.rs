@@ -172,7 +172,7 @@ pub const TABLES: [(&str, Metric, &str); 16] = [
 
 /// Starts a node, and the servers and systems that the cases need, and measures. Without sizes each
 /// case has its own. Programs that are not installed are left out, with a note. Failed measurements
-/// are reported beside the samples of the others.
+/// are reported in addition to the samples of the other systems.
 ///
 /// # Errors
 /// Something does not start, or too many measurements in succession fail.

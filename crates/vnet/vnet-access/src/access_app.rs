@@ -347,6 +347,6 @@ impl AccessApp {
 }
 
 const ETHER: usize = 14;
-/// Time between two visits for packets that wait: short beside any round trip, long beside the cost
-/// of a visit.
+/// Time between two visits for packets that wait: short compared with any round trip, long compared
+/// with the cost of a visit.
 const WAKE_EVERY: Duration = Duration::from_micros(50);

@@ -47,7 +47,7 @@ impl Capacity {
         }
     }
 
-    /// The capacity that is left beside the nodes of the given parts.
+    /// The capacity that the nodes of the given parts leave free.
     fn beside<'a>(self, parts: impl Iterator<Item = &'a HostPart>) -> Capacity {
         let mut left = self;
         for part in parts {
@@ -65,7 +65,7 @@ impl Capacity {
         left
     }
 
-    /// Checks whether a network fits beside the parts of other networks.
+    /// Checks whether a network fits into the capacity that the parts of other networks leave free.
     ///
     /// # Errors
     /// [`Error::NotAdmitted`], with the binding constraint and the smallest relaxation that would

@@ -35,8 +35,8 @@ impl AdmissionCheck {
         }
     }
 
-    /// Checks whether this host can make a network beside the parts `others`. `part` is what the
-    /// host would make of it.
+    /// Checks whether this host can make a network in addition to the parts `others`. `part` is
+    /// what the host would make of it.
     ///
     /// # Errors
     /// The host cannot make the network; the error has the binding constraint and what would fit.

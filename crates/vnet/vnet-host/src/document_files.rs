@@ -1,4 +1,5 @@
-//! Reads the files that a document names beside itself, for the command that reads the document.
+//! Reads the files that a document names, from the document's directory, for the command that reads
+//! the document.
 //!
 //! Only a command that a user runs on a document of their own reads such files. Agents and
 //! providers never do: they refuse a document whose files have no content.

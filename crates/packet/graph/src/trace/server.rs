@@ -77,7 +77,8 @@ enum Refusal {
 }
 
 impl TraceServer {
-    /// Listens beside this counter file. Replaces a socket that an ended process left there.
+    /// Listens on a socket in the directory of this counter file. Replaces a socket that an ended
+    /// process left there.
     pub(crate) fn new(counters: &Path) -> io::Result<TraceServer> {
         let path = socket_of(counters);
         let at =

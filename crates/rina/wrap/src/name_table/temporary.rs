@@ -26,7 +26,7 @@ pub(super) struct TemporaryNames {
 }
 
 impl TemporaryNames {
-    /// The names beside the table in the file `table`.
+    /// The temporary names, whose file is in the directory of the name table `table`.
     pub(super) fn beside(table: &Path, now: u64) -> TemporaryNames {
         let mut path = table.as_os_str().to_owned();
         path.push(".temporary");

@@ -90,8 +90,8 @@ const BARS: [(&str, f64); 2] = [(USER, 5.0), (PASST, 2.0)];
 
 /// Boots the guest, starts the servers, and measures. The process must be in a network namespace of
 /// its own ([`require_network`](crate::vm_and_host::require_network)). Programs that are not
-/// installed are left out, with a note. Failed measurements are reported beside the samples of the
-/// others.
+/// installed are left out, with a note. Failed measurements are reported in addition to the samples
+/// of the other systems.
 ///
 /// # Errors
 /// Something does not start, or too many measurements in succession fail. The error contains logs.

@@ -78,7 +78,7 @@ pub enum StartError {
     /// A path in the node is not absolute, or has `.` or `..`.
     #[error("files: path `{0}` must be absolute, without `.`, `..`, `:`, `,` and `/` at its end")]
     Path(String),
-    /// A path beside the document is absolute or leads out of the document's directory.
+    /// The path `source` of a file is absolute, or leads out of the document's directory.
     #[error("files: source `{0}` must be a relative path without `..`, beside the document")]
     Source(String),
     /// A file has both a content and a source, or neither.

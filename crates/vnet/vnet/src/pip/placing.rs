@@ -200,7 +200,7 @@ fn named_hosts(
 /// The limits that hosts have reported; a host without an entry has not reported any.
 pub(super) type Limits = BTreeMap<HostId, HostLimits>;
 
-/// Restrictions of placement beside free resources.
+/// Restrictions of placement in addition to free resources.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keeping<'a> {
     /// The part before the change; its nodes may stay on their hosts.
