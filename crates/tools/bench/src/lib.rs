@@ -15,10 +15,10 @@
 //! | [`drivers`] | drivers of cards in a guest's user space, compared with those of its kernel |
 //! | [`nfv_demo`] | two VMs behind ports of `carina nfv`, and what hops cost |
 //! | [`forward`] | flows over virtual links, compared with bridges and tunnels of the kernel |
-//! | [`rates`] | one TCP stream over links with a rate, compared with the token bucket of the kernel |
+//! | [`rates`] | one TCP stream over links with a rate; comparison: token bucket of the kernel |
 //! | [`scale`] | networks of many namespaces, compared with a shell loop of `ip` and Mininet |
 //! | [`ip`] | one TCP connection over `carina ip`, compared with a bare loop and a veth pair |
-//! | [`bindings`] | flows in Python and Go, compared with sockets, event loops and messaging there |
+//! | [`bindings`] | flows in Python and Go; comparison: sockets, event loops and messaging there |
 //! | [`wrap`] | unmodified programs over flows, compared with TCP and relays |
 //! | [`restart`] | a guest's card while the guest, or its back end, goes and comes |
 //! | [`paper`] | the experiments of publications on RINA |
