@@ -69,9 +69,9 @@ impl Labs {
         Self(path.into())
     }
 
-    /// The default directory: `labs` in the directory that contains the default run directory of a
-    /// node. If that is on a disk, a directory in `/dev/shm`, because regions of VMs are shared
-    /// memory.
+    /// The default directory: `labs` in the default run directory of a node, such as
+    /// `/run/carina/labs`. If that is on a disk, a directory in `/dev/shm`, because regions of VMs
+    /// are shared memory.
     pub fn usual() -> Self {
         let uid = rustix::process::geteuid();
         let xdg = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());

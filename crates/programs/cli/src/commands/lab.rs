@@ -100,8 +100,8 @@ pub(crate) enum LabCommand {
 /// Option that chooses the directory in which labs keep their records.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Place {
-    /// Directory of all labs; it must be on tmpfs if there are VMs [default: labs in the directory
-    /// that contains the default run directory, such as /run/labs]
+    /// Directory of all labs; it must be on tmpfs if there are VMs [default: labs in the default
+    /// run directory, such as /run/carina/labs]
     #[arg(long, value_name = "DIR")]
     labs: Option<PathBuf>,
 }
