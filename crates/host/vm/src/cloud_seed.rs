@@ -37,8 +37,8 @@ pub struct CloudSeed<'a> {
 }
 
 impl Machine {
-    /// Adds the seed as a drive to a machine that boots from a disk, and puts the keys beside the
-    /// machine ([`ssh_files`](crate::ssh_files)).
+    /// Adds the seed as a drive to a machine that boots from a disk, and puts the keys into the
+    /// machine's run directory ([`ssh_files`](crate::ssh_files)).
     ///
     /// # Errors
     ///

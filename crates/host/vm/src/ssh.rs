@@ -109,7 +109,7 @@ impl Image {
 
 impl Machine {
     /// Starts sshd in the guest, on port 22 of its loopback interface, and puts the keys into the
-    /// guest and beside the machine ([`ssh_files`]). The image must have an
+    /// guest and into the machine's run directory ([`ssh_files`]). The image must have an
     /// [sshd](Image::ssh_server).
     pub fn ssh(self, keys: &SshKeys) -> Machine {
         self.ssh_keys(keys)
@@ -126,7 +126,7 @@ impl Machine {
             ))
     }
 
-    /// Puts the keys beside the machine ([`ssh_files`]).
+    /// Puts the keys into the machine's run directory ([`ssh_files`]).
     pub(crate) fn ssh_keys(self, keys: &SshKeys) -> Machine {
         let known = format!("{} {}", host_key_alias(self.name()), keys.host.public);
         self.private_file(KEY, keys.user.private.clone())

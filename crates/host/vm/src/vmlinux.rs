@@ -16,8 +16,9 @@ use crate::cache::write_whole;
 use crate::error::{Context, Error, Result};
 use crate::tool;
 
-/// Unpacks the kernel beside `image` as `vmlinux-RELEASE`, and returns that path. Returns `image`
-/// if the kernel has no PVH entry point, or a compression that this host cannot decompress.
+/// Unpacks the kernel into the file `vmlinux-RELEASE` in the directory of `image`, and returns that
+/// path. Returns `image` if the kernel has no PVH entry point, or a compression that this host
+/// cannot decompress.
 pub(crate) fn unpacked(image: &Path, release: &str) -> Result<PathBuf> {
     let bare = image.with_file_name(format!("vmlinux-{release}"));
     if bare.is_file() {

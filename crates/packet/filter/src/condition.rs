@@ -9,7 +9,7 @@ pub(crate) struct Id(u32);
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     Test(Test),
-    /// Steps that compute two registers, and the comparison of these.
+    /// Steps that compute two registers, and the comparison of the two.
     Relation {
         steps: Vec<Step>,
         compare: Compare,

@@ -115,7 +115,7 @@ fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
 
 const DIRECTORY: &str = "graphs";
 
-/// Extension of an AFTR's control socket, which is beside its counters.
+/// Extension of an AFTR's control socket, which is in the directory of its counters.
 pub(crate) const CHANNEL: &str = "channel";
 
 #[cfg(test)]

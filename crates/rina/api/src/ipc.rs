@@ -54,8 +54,8 @@ pub enum Request {
         /// registration.
         #[serde(default, skip_serializing_if = "is_false")]
         streams: bool,
-        /// With `streams`: other registrations of the same name by the same user may stand beside
-        /// this one. The node gives flows to each in turn.
+        /// With `streams`: the same user may register the same name several times. The node gives
+        /// one flow after the other to these registrations in turn.
         #[serde(default, skip_serializing_if = "is_false")]
         shared: bool,
     },

@@ -45,7 +45,7 @@ pub enum GatewayError {
     /// The node does not register a name.
     #[error("registering {name}: {source}")]
     Register {
-        /// The name that was to be registered.
+        /// The name that the gateway tried to register.
         name: AppName,
         /// The error that the node returned.
         source: Error,

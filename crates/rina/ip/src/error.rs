@@ -78,7 +78,7 @@ pub enum IpError {
     /// The node does not register a name.
     #[error("registering {name}: {source}")]
     Register {
-        /// The name that was to be registered.
+        /// The name that the member tried to register.
         name: AppName,
         /// The error that the node returned.
         source: Error,

@@ -39,7 +39,7 @@ struct Copy {
 struct State {
     /// Number of bytes of the file that the viewer has fetched.
     first: u64,
-    /// The bytes after these.
+    /// Captured bytes that follow the ones that the viewer has fetched.
     waiting: Vec<u8>,
     is_enough: bool,
     has_ended: bool,

@@ -161,7 +161,7 @@ const ENTER: &str = "echo \"$2\" >/proc/sys/kernel/hostname || exit 125\n\
                      exec chroot \"$1\" /bin/sh -c \"$3\"";
 /// Longest time for `mount` or `umount`.
 const MOUNT: Duration = Duration::from_secs(30);
-/// Largest number of bytes that are kept of each output of these.
+/// Largest number of bytes that are kept of each output of `mount` or `umount`.
 const OUTPUT_MAX: usize = 4096;
 /// Number of times that unmounting is tried.
 const TRIES: u32 = 5;

@@ -37,7 +37,7 @@ pub use crate::saved_error::SavedError;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Constant that identifies the file as such a manifest.
+    /// Constant text that identifies the file as the manifest of a saved network.
     pub format: String,
     /// Version of the format.
     pub version: u32,

@@ -27,7 +27,8 @@ impl Config {
     pub const CHANNELS_MAX: u16 = 1024;
 
     /// Default of `bundle_bytes_max`, in bytes; a small device has less. At this length the fixed
-    /// cost of a bundle is small beside that of its bytes, and an app moves as much in one call.
+    /// cost of a bundle is small compared with the cost of its bytes, and an app moves as much in
+    /// one call.
     pub const BUNDLE_BYTES_MAX: u32 = 64 << 10;
 
     /// Makes the default configuration for a device whose records carry up to `record_bytes_max`

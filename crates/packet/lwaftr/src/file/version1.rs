@@ -143,7 +143,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// Makes an instance of the own addresses that version 1 has beside the instances.
+    /// Makes an instance of the own addresses, which version 1 has in addition to the instances.
     pub(super) fn make_instance1(&mut self) -> Result<(), ReadError> {
         let Version1 {
             external, internal, ..

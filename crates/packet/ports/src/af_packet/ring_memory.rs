@@ -49,7 +49,7 @@ const SIZES: [(usize, usize); 5] = [
     (224 << 20, 512 << 10),
     (256 << 20, 256 << 10),
 ];
-/// Receive ring of a port beyond these.
+/// Bytes of the receive ring of a port if more memory is in use than all limits in [`SIZES`].
 const SMALLEST: usize = 128 << 10;
 
 /// Memory of the rings of all ports of this process, in bytes.

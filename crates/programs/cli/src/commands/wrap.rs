@@ -307,7 +307,7 @@ fn preloaded(library: &Path) -> OsString {
 }
 
 /// Path of the library to load into programs: that of `CARINA_PRELOAD` if it is set, otherwise the
-/// one beside this program, otherwise the installed one.
+/// one in the directory of this program, otherwise the installed one.
 fn library() -> Result<PathBuf, Failure> {
     if let Some(path) = std::env::var_os(LIBRARY_VARIABLE) {
         return checked(PathBuf::from(path));

@@ -21,7 +21,7 @@ pub struct Below {
     log: Log,
 }
 
-/// One request of a caller that counts as in progress. It no longer counts when this is dropped.
+/// One request of a caller that counts as in progress until this value is dropped.
 #[derive(Debug)]
 pub struct PendingRequest(#[expect(dead_code, reason = "it is there for its end")] Share<Identity>);
 

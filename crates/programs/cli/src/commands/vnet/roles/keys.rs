@@ -45,8 +45,8 @@ pub(crate) enum KeysCommand {
     },
     /// Revoke all certificates of a holder, and write the signed revocation list, revoked.pem
     ///
-    /// Copy the list to the key directories of roles and agents, beside ca.pem. Processes that run
-    /// read it within a second, and close connections to holders of revoked certificates.
+    /// Copy the list to the key directories of roles and agents, which also have ca.pem. Processes
+    /// that run read it within a second, and close connections to holders of revoked certificates.
     #[command(after_help = "Examples:
   carina vnet keys revoke keys agent h1
           cp keys/revoked.pem h2-keys/
