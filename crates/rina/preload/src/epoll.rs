@@ -6,18 +6,12 @@
 //! watched it.
 
 use std::os::fd::RawFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use carina_wrap::watched::{Watched, WatchedSockets};
 use libc::{c_int, epoll_event};
 
-/// The descriptor number and events that a program has added to an epoll.
-#[derive(Clone, Copy)]
-pub(crate) struct Watched {
-    epoll: RawFd,
-    socket: RawFd,
-    events: u32,
-    data: u64,
-}
+/// The requests of this process. A child of `fork` has those of its parent.
+static WATCHED: WatchedSockets = WatchedSockets::new();
 
 /// `epoll_ctl(2)`: also remembers the sockets that a program adds or changes.
 ///
@@ -33,17 +27,16 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     // SAFETY: the arguments are the caller's, and the kernel checks them.
     let done = unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, socket, event) };
     let is_change = operation == libc::EPOLL_CTL_ADD || operation == libc::EPOLL_CTL_MOD;
-    if done == 0 && is_change && socket >= 0 && crate::wrap().is_some() {
+    if done == 0 && is_change && crate::wrap().is_some() {
         // SAFETY: the kernel has just read the event through this pointer.
         let event = unsafe { std::ptr::read_unaligned(event) };
         let (events, data) = (event.events, event.u64);
-        let watched = Watched {
+        WATCHED.note(Watched {
             epoll,
             socket,
             events,
             data,
-        };
-        slots()[slot(socket)] = Some(watched);
+        });
     }
     done as c_int
 }
@@ -51,8 +44,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
 /// Removes a socket from the epoll that watches it, and returns what was watched; `None` if none
 /// watches it.
 pub(crate) fn forget(socket: RawFd) -> Option<Watched> {
-    let watched = slots()[slot(socket)].take();
-    let watched = watched.filter(|watched| watched.socket == socket)?;
+    let watched = WATCHED.take(socket)?;
     let mut event = epoll_event { events: 0, u64: 0 };
     // SAFETY: the event is a local; the kernel checks both descriptors.
     let removed = unsafe {
@@ -84,19 +76,6 @@ pub(crate) fn watch_again(watched: Watched) {
         )
     };
     if added == 0 {
-        slots()[slot(watched.socket)] = Some(watched);
+        WATCHED.note(watched);
     }
 }
-
-fn slots() -> MutexGuard<'static, [Option<Watched>; SLOTS]> {
-    static WATCHED: Mutex<[Option<Watched>; SLOTS]> = Mutex::new([None; SLOTS]);
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn slot(socket: RawFd) -> usize {
-    socket as usize % SLOTS
-}
-
-/// Number of descriptor numbers whose last request is remembered: a program has few sockets at a
-/// time that it watches and has not connected yet.
-const SLOTS: usize = 1024;

@@ -30,7 +30,8 @@ mod process;
 mod relay_process;
 mod relayed;
 
-use std::sync::OnceLock;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use carina_wrap::calls::Wrap;
 use carina_wrap::settings::{Settings, VARIABLE};
@@ -38,22 +39,44 @@ use libc::c_int;
 use rustix::io::Errno;
 
 /// Returns the `Wrap` for the settings in the environment; `None` when the program is not wrapped.
+///
+/// The first call reads the settings, without a lock: in a child that was forked while another
+/// thread held the lock, this function would never return.
 fn wrap() -> Option<&'static Wrap> {
-    static WRAP: OnceLock<Option<Wrap>> = OnceLock::new();
-    let read = || {
-        let text = std::env::var(VARIABLE).ok()?;
-        match Settings::decode(&text) {
-            Ok(settings) => Some(Wrap::new(settings)),
-            Err(error) => {
-                eprintln!(
-                    "carina wrap: the environment variable {VARIABLE} has been changed since \
-                     carina wrap set it: {error}"
-                );
-                None
-            }
+    let known = WRAP.load(Ordering::Acquire);
+    if !known.is_null() {
+        // SAFETY: a pointer in `WRAP` came from `Box::into_raw`, and its box is never freed.
+        return unsafe { (*known).as_ref() };
+    }
+    let made = Box::into_raw(Box::new(read_settings()));
+    let (now, other) = (Ordering::AcqRel, Ordering::Acquire);
+    let first = match WRAP.compare_exchange(ptr::null_mut(), made, now, other) {
+        Ok(_) => made,
+        Err(first) => {
+            // SAFETY: another thread was first, so `made` is in no other place.
+            drop(unsafe { Box::from_raw(made) });
+            first
         }
     };
-    WRAP.get_or_init(read).as_ref()
+    // SAFETY: as above.
+    unsafe { (*first).as_ref() }
+}
+
+/// The settings, once they have been read.
+static WRAP: AtomicPtr<Option<Wrap>> = AtomicPtr::new(ptr::null_mut());
+
+fn read_settings() -> Option<Wrap> {
+    let text = std::env::var(VARIABLE).ok()?;
+    match Settings::decode(&text) {
+        Ok(settings) => Some(Wrap::new(settings)),
+        Err(error) => {
+            eprintln!(
+                "carina wrap: the environment variable {VARIABLE} has been changed since carina \
+                 wrap set it: {error}"
+            );
+            None
+        }
+    }
 }
 
 /// Converts a result to that of a C function: the value, or -1 with `errno` set.

@@ -17,6 +17,7 @@
 //! - [`supervisor`] carries out the calls of programs that load no library, such as static ones.
 //! - [`library`] finds the library that is loaded into dynamic programs.
 //! - [`settings`] encodes the settings that `carina wrap` passes on in the environment.
+//! - [`watched`] remembers which sockets a program has put into an epoll.
 //! - [`zones`] says which host names are names of registered applications, for [`dns`].
 
 #![forbid(unsafe_code)]
@@ -45,4 +46,5 @@ pub mod socket_address;
 mod sockets;
 pub mod supervisor;
 mod unix_name;
+pub mod watched;
 pub mod zones;

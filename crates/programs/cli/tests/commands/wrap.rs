@@ -161,6 +161,45 @@ print(s.recv(1) == b'x')
     assert_eq!(python(&node, &[], client), "True\n");
 }
 
+/// A thread puts sockets into an epoll, again and again, while another one forks children that do
+/// the same.
+#[test]
+fn child_of_a_program_with_threads_uses_epoll_and_connects() {
+    if !has_python() {
+        return;
+    }
+    let node = both_in_one();
+    let _server = serve(&node, &["--as", "echo"], ECHO);
+    let client = "
+import os, select, signal, socket, threading
+address = socket.getaddrinfo('echo.dif.internal', 7000)[0][4]
+sockets = [socket.socket() for _ in range(8)]
+epoll = select.epoll()
+for s in sockets: epoll.register(s, select.EPOLLIN)
+is_over = threading.Event()
+def watch():
+    while not is_over.is_set():
+        for s in sockets: epoll.modify(s, select.EPOLLIN)
+threads = [threading.Thread(target=watch) for _ in range(3)]
+for thread in threads: thread.start()
+for n in range(200):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        for s in sockets: epoll.modify(s, select.EPOLLIN)
+        if n % 50 == 0:
+            s = socket.create_connection(address)
+            s.sendall(b'x'); s.shutdown(socket.SHUT_WR); assert s.recv(1) == b'x'
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if status: print('child', n, 'has ended with', status)
+is_over.set()
+for thread in threads: thread.join()
+print('all have ended')
+";
+    assert_eq!(python(&node, &[], client), "all have ended\n");
+}
+
 /// The application that the client asks for is stopped, so that it answers when the client says so.
 #[test]
 fn socket_that_waits_for_its_flow_is_not_connected() {
