@@ -51,20 +51,31 @@ pub(crate) fn start(output: impl Write + Send + 'static) -> io::Result<(LogWrite
     Ok((LogWriter { lines, dropped }, last))
 }
 
-/// Writes lines until [`END`] arrives.
+/// Writes lines until [`END`] arrives. Pauses after each write, so that a thread that logs many
+/// lines does not wake this one for every line.
 fn write_all(queue: &Receiver<Vec<u8>>, dropped: &AtomicU64, mut output: impl Write) {
-    while let Ok(line) = queue.recv() {
-        if line == END {
-            return;
+    let mut is_ended = false;
+    while let Ok(mut lines) = queue.recv() {
+        is_ended |= lines == END;
+        while lines.len() < WRITE_BYTES {
+            match queue.try_recv() {
+                Ok(line) if line == END => is_ended = true,
+                Ok(line) => lines.extend(line),
+                Err(_) => break,
+            }
         }
-        // A line that cannot be written is lost; there is no other place to report it.
-        let _ = output.write_all(&line);
+        // Lines that cannot be written are lost; there is no other place to report them.
+        let _ = output.write_all(&lines);
         match dropped.swap(0, Ordering::Relaxed) {
             0 => {}
             count => {
                 let _ = writeln!(output, "carina: {count} lines of the log were not written");
             }
         }
+        if is_ended {
+            return;
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -104,6 +115,10 @@ impl Drop for LogThread {
     }
 }
 
+/// Pause after a write. A line waits at most so long.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Lines up to this number of bytes are written at once.
+const WRITE_BYTES: usize = 16 << 10;
 /// Number of lines that may wait in the queue.
 const LINES_MAX: usize = 4096;
 /// How long writing the last lines may take when the node ends.

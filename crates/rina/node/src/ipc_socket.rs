@@ -48,6 +48,8 @@ impl Core {
             }
             self.users.connect(peer.uid);
             self.connections.insert(id, socket, peer);
+            // By now the application has often sent its request.
+            self.read_conn(id);
         }
     }
 
@@ -79,7 +81,14 @@ impl Core {
             };
             self.message = buffer;
             match request {
-                Some((Ok(request), fds)) => self.handle_message(id, request, fds),
+                Some((Ok(request), fds)) => {
+                    let is_allocation = matches!(request, Request::Allocate { .. });
+                    self.handle_message(id, request, fds);
+                    if is_allocation {
+                        // The application now waits for the answer.
+                        return;
+                    }
+                }
                 Some((Err(error), fds)) => {
                     close_all(fds);
                     self.connections.send_refusal(id, None, error.into());

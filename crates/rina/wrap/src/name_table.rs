@@ -26,11 +26,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
+use self::recent::{Place, Version};
 use self::temporary::{AGE_MIN_S, PLACES, TemporaryNames};
 
+mod recent;
 mod temporary;
 
-/// The name table in its file; every call reads or extends the file.
+/// The name table in its file. Calls read or extend the file. For names that this process has found
+/// before, a look-up only checks that the file has not changed.
 #[derive(Debug, Clone)]
 pub struct NameTable {
     path: PathBuf,
@@ -148,12 +151,31 @@ impl NameTable {
     }
 
     fn find(&self, host: &str) -> Result<Option<u16>, NameTableError> {
-        if let Some(number) = position(&self.read()?, host) {
+        if let Some(number) = recent::number(&self.path, host) {
             return Ok(Some(number));
         }
-        let place = self.temporary().place(host);
+        let version = Version::of(&self.path);
+        if let Some(number) = position(&self.read()?, host) {
+            recent::note(self.place(&self.path, version), host, number);
+            return Ok(Some(number));
+        }
+        let temporary = self.temporary();
+        let version = Version::of(temporary.path());
+        let place = temporary.place(host);
         let place = place.map_err(|error| self.failed(error))?;
-        Ok(place.map(number_at))
+        let number = place.map(number_at);
+        if let Some(number) = number {
+            recent::note(self.place(temporary.path(), version), host, number);
+        }
+        Ok(number)
+    }
+
+    fn place<'a>(&'a self, file: &'a Path, version: Option<Version>) -> Place<'a> {
+        Place {
+            table: &self.path,
+            file,
+            version,
+        }
     }
 
     fn temporary(&self) -> TemporaryNames {
@@ -226,13 +248,26 @@ impl NameTable {
         let Some(number) = number_of(address) else {
             return Ok(None);
         };
-        if let Some(place) = usize::from(number).checked_sub(LASTING_MAX) {
-            let name = self.temporary().name(place);
-            return name.map_err(|error| self.failed(error));
+        if let Some(host) = recent::host(&self.path, number) {
+            return Ok(Some(host));
         }
+        if let Some(at) = usize::from(number).checked_sub(LASTING_MAX) {
+            let temporary = self.temporary();
+            let version = Version::of(temporary.path());
+            let name = temporary.name(at).map_err(|error| self.failed(error))?;
+            if let Some(name) = &name {
+                recent::note(self.place(temporary.path(), version), name, number);
+            }
+            return Ok(name);
+        }
+        let version = Version::of(&self.path);
         let names = self.read()?;
         let name = names.lines().nth(number.into());
-        Ok(name.filter(|name| is_host(name)).map(str::to_owned))
+        let name = name.filter(|name| is_host(name));
+        if let Some(name) = name {
+            recent::note(self.place(&self.path, version), name, number);
+        }
+        Ok(name.map(str::to_owned))
     }
 
     fn read(&self) -> Result<String, NameTableError> {
@@ -388,6 +423,28 @@ mod tests {
             table.known_addresses("peer.vm.").unwrap(),
             Some([four, six])
         );
+    }
+
+    #[test]
+    fn another_table_at_the_path_counts_from_the_next_look_up() {
+        let (_directory, table) = table();
+        let address = IpAddr::from(address_v4(0));
+        assert_eq!(table.number("web.vm").unwrap(), 0);
+        for _ in 0..3 {
+            assert_eq!(table.known("web.vm").unwrap(), Some(0));
+            assert_eq!(table.name(address).unwrap().as_deref(), Some("web.vm"));
+        }
+        std::fs::remove_file(table.path()).unwrap();
+        assert_eq!(table.known("web.vm").unwrap(), None);
+        assert_eq!(table.name(address).unwrap(), None);
+        std::fs::write(table.path(), "db.vm\nweb.vm\n").unwrap();
+        for _ in 0..3 {
+            assert_eq!(table.known("web.vm").unwrap(), Some(1));
+            assert_eq!(table.name(address).unwrap().as_deref(), Some("db.vm"));
+        }
+        // A name that another process has added is found at once.
+        std::fs::write(table.path(), "db.vm\nweb.vm\nnew.vm\n").unwrap();
+        assert_eq!(table.known("new.vm").unwrap(), Some(2));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! of its own, which is closed after the answer. Only the connection of a registration stays open:
 //! it is the program's listening socket.
 
+use std::cell::Cell;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -327,10 +328,22 @@ pub(crate) fn receive(
     from: BorrowedFd<'_>,
     flags: RecvFlags,
 ) -> Result<Option<(Reply, Option<OwnedFd>)>, Errno> {
-    let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+    let mut buffer = BUFFER.try_with(Cell::take).unwrap_or_default();
+    buffer.resize(MESSAGE_BYTES_MAX, 0);
+    let received = receive_into(&mut buffer, from, flags);
+    // At the end of a thread the buffer is not kept.
+    let _ = BUFFER.try_with(|kept| kept.set(buffer));
+    received
+}
+
+fn receive_into(
+    buffer: &mut [u8],
+    from: BorrowedFd<'_>,
+    flags: RecvFlags,
+) -> Result<Option<(Reply, Option<OwnedFd>)>, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut slices = [IoSliceMut::new(&mut buffer)];
+    let mut slices = [IoSliceMut::new(buffer)];
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let received = recvmsg(from, &mut slices, &mut control, flags)?;
     let mut end = None;
@@ -364,6 +377,12 @@ fn errno(error: &ErrorBody) -> Errno {
         ErrorCode::LimitReached => Errno::AGAIN,
         _ => Errno::CONNREFUSED,
     }
+}
+
+thread_local! {
+    /// The buffer of [`receive`], so that its pages are not requested from the system, and returned
+    /// to the system, with each message.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Longest time that the node may take to accept a connection or a message.

@@ -8,8 +8,8 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags};
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrAny, SocketFlags, SocketType, accept_with, connect,
-    getsockname, ipproto, listen, send, socket_with,
+    AddressFamily, SendFlags, SocketAddrAny, SocketFlags, SocketType, getsockname, ipproto, send,
+    socketpair,
 };
 
 use crate::label::Label;
@@ -55,20 +55,14 @@ pub(crate) fn labelled_pair(
     this: SocketAddr,
     other: SocketAddr,
 ) -> Result<(OwnedFd, OwnedFd), Errno> {
-    let make = || {
-        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
-        socket_with(family, kind, SocketFlags::CLOEXEC, None)
-    };
-    let (ours, listener) = (make()?, make()?);
-    let labels = [(this, other), (other, this)].map(|(this, other)| Label {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let (ours, theirs) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+    let label = |this, other| Label {
         this,
         other: Some(other),
-    });
-    bind_label(ours.as_fd(), labels[0])?;
-    bind_label(listener.as_fd(), labels[1])?;
-    listen(&listener, 1)?;
-    connect(&ours, &getsockname(&listener)?)?;
-    let theirs = accept_with(&listener, SocketFlags::CLOEXEC)?;
+    };
+    bind_label(ours.as_fd(), label(this, other))?;
+    bind_label(theirs.as_fd(), label(other, this))?;
     Ok((ours, theirs))
 }
 
@@ -77,16 +71,19 @@ pub(crate) fn labelled_pair(
 pub(crate) fn fill(socket: BorrowedFd<'_>) -> Result<u32, Errno> {
     sockopt::set_socket_send_buffer_size(socket, 0)?;
     for filler in 0..FILLER_BYTES_MAX {
-        if !events_now(socket)?.contains(PollFlags::OUT) {
+        if filler >= FILLER_BYTES && !events_now(socket)?.contains(PollFlags::OUT) {
             return Ok(filler);
         }
-        send(socket, b"\0", SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        match send(socket, b"\0", SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Err(Errno::AGAIN) => return Ok(filler),
+            sent => sent?,
+        };
     }
     Err(Errno::NOBUFS)
 }
 
 /// Puts `new` at the descriptor number of the program's socket `old`, with the options that the
-/// program has set on `old`.
+/// program has set on `old`. `new` has the options of a new socket, save its send timeout.
 pub(crate) fn take_over(
     process: &impl Descriptors,
     old: BorrowedFd<'_>,
@@ -94,13 +91,20 @@ pub(crate) fn take_over(
     mark: Mark,
 ) -> Result<(), Errno> {
     remembered(old, mark).set(new.as_fd())?;
-    for which in [Timeout::Send, Timeout::Recv] {
-        let limit = sockopt::socket_timeout(old, which).ok().flatten();
-        sockopt::set_socket_timeout(&new, which, limit)?;
+    let limit = |which| sockopt::socket_timeout(old, which).ok().flatten();
+    sockopt::set_socket_timeout(&new, Timeout::Send, limit(Timeout::Send))?;
+    if let Some(limit) = limit(Timeout::Recv) {
+        sockopt::set_socket_timeout(&new, Timeout::Recv, Some(limit))?;
     }
-    sockopt::set_socket_keepalive(&new, sockopt::socket_keepalive(old).unwrap_or(false))?;
-    sockopt::set_socket_reuseaddr(&new, sockopt::socket_reuseaddr(old).unwrap_or(false))?;
-    sockopt::set_socket_broadcast(&new, sockopt::socket_broadcast(old).unwrap_or(false))?;
+    if sockopt::socket_keepalive(old) == Ok(true) {
+        sockopt::set_socket_keepalive(&new, true)?;
+    }
+    if sockopt::socket_reuseaddr(old) == Ok(true) {
+        sockopt::set_socket_reuseaddr(&new, true)?;
+    }
+    if sockopt::socket_broadcast(old) == Ok(true) {
+        sockopt::set_socket_broadcast(&new, true)?;
+    }
     if let Ok(Some(linger)) = sockopt::socket_linger(old) {
         sockopt::set_socket_linger(&new, Some(linger))?;
     }
@@ -113,7 +117,8 @@ pub(crate) fn take_over(
 /// socket does not have.
 fn remembered(old: BorrowedFd<'_>, mark: Mark) -> Mark {
     let options = [Mark::NODELAY, Mark::REUSEPORT, Mark::V6ONLY];
-    let is_set = |option| match Mark::of(old) {
+    let former = Mark::of(old);
+    let is_set = |option| match former {
         Some(former) => former.has(option),
         None if option == Mark::NODELAY => sockopt::tcp_nodelay(old) == Ok(true),
         None if option == Mark::REUSEPORT => sockopt::socket_reuseport(old) == Ok(true),
@@ -140,23 +145,20 @@ pub(crate) fn set_flags(socket: BorrowedFd<'_>, flags: AcceptFlags) -> Result<()
 
 /// Whether the socket is a TCP socket, or one of Multipath TCP (RFC 8684), which Go's servers use.
 pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
-    let is_inet = sockopt::socket_domain(socket)
-        .is_ok_and(|family| [AddressFamily::INET, AddressFamily::INET6].contains(&family));
-    is_inet
-        && sockopt::socket_type(socket) == Ok(SocketType::STREAM)
-        && matches!(
-            sockopt::socket_protocol(socket),
-            Ok(Some(ipproto::TCP | ipproto::MPTCP))
-        )
+    let protocol = sockopt::socket_protocol(socket);
+    matches!(protocol, Ok(Some(ipproto::TCP | ipproto::MPTCP)))
+        && is_inet(socket, SocketType::STREAM)
 }
 
 /// Whether the socket is one of UDP.
 pub(crate) fn is_udp(socket: BorrowedFd<'_>) -> bool {
-    let is_inet = sockopt::socket_domain(socket)
-        .is_ok_and(|family| [AddressFamily::INET, AddressFamily::INET6].contains(&family));
-    is_inet
-        && sockopt::socket_type(socket) == Ok(SocketType::DGRAM)
-        && sockopt::socket_protocol(socket) == Ok(Some(ipproto::UDP))
+    sockopt::socket_protocol(socket) == Ok(Some(ipproto::UDP)) && is_inet(socket, SocketType::DGRAM)
+}
+
+fn is_inet(socket: BorrowedFd<'_>, kind: SocketType) -> bool {
+    let family = sockopt::socket_domain(socket);
+    matches!(family, Ok(AddressFamily::INET | AddressFamily::INET6))
+        && sockopt::socket_type(socket) == Ok(kind)
 }
 
 /// Returns the wildcard address with port 0 if the socket is a TCP socket without an address;
@@ -181,6 +183,9 @@ pub(crate) fn events_now(socket: BorrowedFd<'_>) -> Result<PollFlags, Errno> {
     Ok(fds[0].revents())
 }
 
-/// Largest number of bytes that make a socket unwritable. Each is a message of its own to the
-/// kernel, and with the smallest buffer two are enough.
+/// Number of bytes that make a socket with the smallest buffer unwritable. Each is a message of its
+/// own to the kernel.
+const FILLER_BYTES: u32 = 2;
+
+/// Largest number of bytes to try, where these are not enough.
 const FILLER_BYTES_MAX: u32 = 64;

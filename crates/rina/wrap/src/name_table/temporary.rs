@@ -34,6 +34,11 @@ impl TemporaryNames {
         TemporaryNames { path, now }
     }
 
+    /// The path of the file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The place of a name that is in the file; counts as a use of it.
     pub(super) fn place(&self, host: &str) -> io::Result<Option<usize>> {
         let Some(file) = self.open_existing()? else {
