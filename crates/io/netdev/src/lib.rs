@@ -17,6 +17,7 @@ pub mod netlink;
 mod offload;
 mod packet;
 mod resolve;
+mod steering;
 mod submission;
 mod tap;
 mod tcp;
@@ -35,7 +36,7 @@ pub use interface::{
     Interface, InterfaceWatch, bring_up, check_interface_name, interface_exists, interface_mtu,
 };
 pub use masquerade::Masquerade;
-pub use offload::{Unsupported, complete_checksum, plain_frames};
+pub use offload::{Unsupported, complete_checksum, plain_frames, word_sum};
 pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,
 };

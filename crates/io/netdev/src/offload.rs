@@ -194,15 +194,23 @@ fn put16(bytes: &mut [u8], at: usize, value: u16) {
 }
 
 /// Adds 16-bit words to a sum. An odd byte at the end counts as the upper half of a word.
-fn add(mut sum: u64, bytes: &[u8]) -> u64 {
-    let mut pairs = bytes.chunks_exact(2);
-    for pair in &mut pairs {
-        sum += u64::from(u16::from_be_bytes([pair[0], pair[1]]));
-    }
-    if let [odd] = pairs.remainder() {
-        sum += u64::from(*odd) << 8;
-    }
-    sum
+fn add(sum: u64, bytes: &[u8]) -> u64 {
+    sum + u64::from(word_sum(bytes))
+}
+
+/// Returns the one's complement sum of the 16-bit words of `bytes`: an Internet checksum is its
+/// complement. An odd byte at the end counts as the upper half of a word. (RFC 1071)
+#[must_use]
+pub fn word_sum(bytes: &[u8]) -> u16 {
+    // Words of 32 bits in the machine's order have the same sum but for the order of the result's
+    // bytes. (RFC 1071 §2)
+    let words = bytes.chunks_exact(4);
+    let rest = words.remainder();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    let sum = words.map(u64::from).sum::<u64>() + u64::from(u32::from_ne_bytes(last));
+    u16::from_be(!fold(sum))
 }
 
 /// The Internet checksum for a sum of 16-bit words.
@@ -320,6 +328,18 @@ mod tests {
         let mut summed = Vec::new();
         plain_frames(&vnet(1, 0, 0, 34, 6), &plain, |f| summed = f.to_vec()).unwrap();
         assert_eq!(fold(add(0, &summed[34..])), 0);
+    }
+
+    #[test]
+    fn sum_of_words_does_not_depend_on_their_length() {
+        for length in 0..70 {
+            let bytes: Vec<u8> = (0..length).map(|n| (n * 37 + 11) as u8).collect();
+            let words = bytes.chunks(2).map(|word| {
+                let low = word.get(1).copied().unwrap_or(0);
+                u64::from(u16::from_be_bytes([word[0], low]))
+            });
+            assert_eq!(word_sum(&bytes), !fold(words.sum()), "{length} bytes");
+        }
     }
 
     #[test]

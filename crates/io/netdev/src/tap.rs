@@ -15,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use crate::error::NetdevError;
 use crate::interface::check_interface_name;
 use crate::packet::VNET_HEADER_BYTES;
+use crate::steering;
 use crate::submission::{Direction, Part, Submissions};
 
 /// Whether a device carries Ethernet frames or IP packets.
@@ -33,6 +34,9 @@ pub struct TapOffload {
     pub checksum: bool,
     /// Segmentation of TCP; requires `checksum`. Packets of up to 64 KiB are then read.
     pub segmentation: bool,
+    /// Segmentation of UDP (USO); requires `checksum` and Linux 6.2. Packets of up to 64 KiB with
+    /// several datagrams are then read. Stays off where the kernel does not have it.
+    pub datagrams: bool,
 }
 
 /// A TAP or TUN device: a network interface whose packets this process reads and writes.
@@ -46,6 +50,8 @@ pub struct Tap {
     name: String,
     layer: TapLayer,
     offload: TapOffload,
+    /// Flags of the request that attaches to the device, beside those of every device.
+    flags: libc::c_int,
 }
 
 impl Tap {
@@ -56,6 +62,46 @@ impl Tap {
     /// The name is too long, the kernel has no such devices, `CAP_NET_ADMIN` is missing, the name
     /// belongs to another kind of interface, or another process is attached.
     pub fn open(name: &str, layer: TapLayer, offload: TapOffload) -> Result<Tap, NetdevError> {
+        Tap::open_with(name, layer, offload, 0)
+    }
+
+    /// Creates a device of `count` queues, of which each has the packets of some connections. With
+    /// one queue, the call does the same as [`Tap::open`]; with more, no device of this name may
+    /// exist. [`Tap::steer_by_flow`] decides which packets are in which queue.
+    ///
+    /// # Errors
+    /// As for [`Tap::open`]; or a device of this name exists.
+    pub fn open_queues(
+        name: &str,
+        layer: TapLayer,
+        offload: TapOffload,
+        count: usize,
+    ) -> Result<Vec<Tap>, NetdevError> {
+        if count <= 1 {
+            return Tap::open(name, layer, offload).map(|tap| vec![tap]);
+        }
+        // Without this flag, the call would take queues of a device of another process.
+        let flags = |n: usize| if n == 0 { libc::IFF_TUN_EXCL } else { 0 };
+        let queue = |n| Tap::open_with(name, layer, offload, libc::IFF_MULTI_QUEUE | flags(n));
+        (0..count).map(queue).collect()
+    }
+
+    /// Has the kernel choose the queue of a packet by its addresses and ports, so that packets of
+    /// one connection stay in one queue. Without this call, the kernel moves a connection to the
+    /// queue by which a packet in the other direction was written last.
+    ///
+    /// # Errors
+    /// The kernel does not permit BPF programs to this process.
+    pub fn steer_by_flow(&self) -> io::Result<()> {
+        steering::steer_by_flow(self.file.as_fd())
+    }
+
+    fn open_with(
+        name: &str,
+        layer: TapLayer,
+        offload: TapOffload,
+        flags: libc::c_int,
+    ) -> Result<Tap, NetdevError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
         options.custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
@@ -70,6 +116,7 @@ impl Tap {
             name: name.to_owned(),
             layer,
             offload,
+            flags,
         };
         tap.attach()?;
         let submissions = Submissions::new(TAP_BURST as u32).and_then(|mut submissions| {
@@ -85,7 +132,7 @@ impl Tap {
     ///
     /// # Errors
     /// As for [`Tap::open`].
-    pub fn attach(&self) -> Result<(), NetdevError> {
+    pub fn attach(&mut self) -> Result<(), NetdevError> {
         check_interface_name(&self.name)?;
         let (flag, kind) = match self.layer {
             TapLayer::Ethernet => (libc::IFF_TAP, "tap"),
@@ -96,19 +143,40 @@ impl Tap {
         for (to, from) in request.ifr_name.iter_mut().zip(self.name.bytes()) {
             *to = from as libc::c_char;
         }
-        request.ifr_ifru.ifru_flags = (flag | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as _;
+        let flags = flag | libc::IFF_NO_PI | libc::IFF_VNET_HDR | self.flags;
+        request.ifr_ifru.ifru_flags = flags as _;
         let fd = self.file.as_raw_fd();
         // SAFETY: the request is a local `ifreq`, whose name ends in a zero byte.
         if unsafe { libc::ioctl(fd, libc::TUNSETIFF as _, &raw mut request) } < 0 {
             let source = io::Error::last_os_error();
             let reason = match source.raw_os_error() {
-                Some(libc::EBUSY) => "; another process is attached to it",
+                Some(libc::EBUSY) if self.flags == 0 => "; another process is attached to it",
+                Some(libc::EBUSY) => "; it exists, and has no queue for another process",
                 Some(libc::EINVAL) => "; an interface of this name exists and is of another kind",
                 _ => "",
             };
             let what = format!("the {kind} device {}{reason}", self.name);
             return Err(NetdevError::of_device(what, source));
         }
+        if self.offload.datagrams {
+            match self.set_offload() {
+                // The kernel does not know the flags of a later version.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    self.offload.datagrams = false;
+                }
+                done => return done.map_err(|error| self.refused_offload(error)),
+            }
+        }
+        self.set_offload()
+            .map_err(|error| self.refused_offload(error))
+    }
+
+    fn refused_offload(&self, source: io::Error) -> NetdevError {
+        let what = format!("setting the offloads of the device {}", self.name);
+        NetdevError::of_device(what, source)
+    }
+
+    fn set_offload(&self) -> io::Result<()> {
         let mut flags = 0;
         if self.offload.checksum {
             flags |= libc::TUN_F_CSUM;
@@ -116,12 +184,22 @@ impl Tap {
         if self.offload.segmentation {
             flags |= libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
         }
-        // SAFETY: the argument of this request is a number.
-        if unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags)) } < 0 {
-            let what = format!("setting the offloads of the {kind} device {}", self.name);
-            return Err(NetdevError::of_device(what, io::Error::last_os_error()));
+        if self.offload.datagrams {
+            flags |= libc::TUN_F_USO4 | libc::TUN_F_USO6;
         }
-        Ok(())
+        let (fd, flags) = (self.file.as_raw_fd(), libc::c_ulong::from(flags));
+        // SAFETY: the argument of this request is a number.
+        match unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD as _, flags) } {
+            0.. => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Returns the work that the kernel leaves to this process: what [`Tap::open`] asked for, as
+    /// far as the kernel has it.
+    #[must_use]
+    pub fn offload(&self) -> TapOffload {
+        self.offload
     }
 
     /// Whether the device exists and this process is attached to it, even if the interface was

@@ -16,7 +16,7 @@
 #![allow(unsafe_code)]
 
 mod opening;
-mod program;
+pub(crate) mod program;
 mod ring;
 
 use std::io;

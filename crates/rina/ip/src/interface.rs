@@ -42,6 +42,7 @@ fn open_here(settings: &IpSettings, mtu: usize) -> Result<TunInterface, IpError>
     let offload = TapOffload {
         checksum: true,
         segmentation: true,
+        ..TapOffload::default()
     };
     let tap = Tap::open(&settings.tun, TapLayer::Ip, offload)?;
     let mut addresses = InterfaceAddresses::of(&settings.tun)?;

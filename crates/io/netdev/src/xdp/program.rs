@@ -23,16 +23,7 @@ impl Program {
             pad: [0; 11],
         };
         let map = call(MAP_CREATE, &map)?;
-        let code = instructions(map.as_raw_fd());
-        let licence = c"GPL";
-        let load = ProgramLoad {
-            kind: PROGRAM_XDP,
-            instructions: code.len() as u32,
-            code: code.as_ptr().addr() as u64,
-            licence: licence.as_ptr().addr() as u64,
-            pad: [0; 5],
-        };
-        let program = call(PROGRAM_LOAD, &load)?;
+        let program = load(PROGRAM_XDP, &instructions(map.as_raw_fd()))?;
         let link = LinkCreate {
             program: program.as_raw_fd() as u32,
             interface,
@@ -67,15 +58,32 @@ impl Program {
     }
 }
 
-/// `return bpf_redirect_map(map, context->rx_queue_index, XDP_PASS)`, in instructions of 8 bytes:
-/// code, registers (to, from), offset, constant.
-fn instructions(map: i32) -> [u64; 6] {
-    let encode = |code: u8, to: u8, from: u8, offset: u16, constant: u32| {
-        u64::from(code)
-            | u64::from(to | from << 4) << 8
-            | u64::from(offset) << 16
-            | u64::from(constant) << 32
+/// Loads a program of a kind (`enum bpf_prog_type`) into the kernel, which verifies it.
+///
+/// # Errors
+/// The kernel has no BPF, refuses the program, or this process may not load programs.
+pub(crate) fn load(kind: u32, code: &[u64]) -> io::Result<OwnedFd> {
+    let licence = c"GPL";
+    let load = ProgramLoad {
+        kind,
+        instructions: code.len() as u32,
+        code: code.as_ptr().addr() as u64,
+        licence: licence.as_ptr().addr() as u64,
+        pad: [0; 5],
     };
+    call(PROGRAM_LOAD, &load)
+}
+
+/// Encodes an instruction in its 8 bytes: code, registers (to, from), offset, constant.
+pub(crate) fn encode(code: u8, to: u8, from: u8, offset: u16, constant: u32) -> u64 {
+    u64::from(code)
+        | u64::from(to | from << 4) << 8
+        | u64::from(offset) << 16
+        | u64::from(constant) << 32
+}
+
+/// `return bpf_redirect_map(map, context->rx_queue_index, XDP_PASS)`.
+fn instructions(map: i32) -> [u64; 6] {
     [
         encode(LOAD_WORD, 2, 1, CONTEXT_QUEUE, 0),
         encode(LOAD_CONSTANT, 1, IS_MAP, 0, map as u32),

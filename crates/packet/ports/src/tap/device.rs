@@ -87,6 +87,7 @@ impl Device {
         let offload = TapOffload {
             checksum: config.offload,
             segmentation: config.offload && pool.frame_bytes() >= LONG_FRAME_BYTES,
+            ..TapOffload::default()
         };
         let watch = InterfaceWatch::new()?;
         let tap = Tap::open(config.name, config.layer, offload)?;
@@ -243,7 +244,7 @@ impl Device {
         self.counters.is_up.set(u64::from(self.exists));
     }
 
-    fn attach(&self) -> Result<(), NetdevError> {
+    fn attach(&mut self) -> Result<(), NetdevError> {
         self.tap.attach()?;
         bring_up(self.tap.name(), self.mtu)
     }

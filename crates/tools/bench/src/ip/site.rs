@@ -149,6 +149,7 @@ fn limit_tap(namespace: &str, n: usize) -> Result<Tap> {
     let offload = TapOffload {
         checksum: true,
         segmentation: true,
+        ..TapOffload::default()
     };
     within(namespace, || {
         let tap = Tap::open(LIMIT_TUN, TapLayer::Ip, offload)?;
