@@ -60,6 +60,10 @@ pub struct Counters {
     pub bytes_received: u64,
     /// Packets of several segments that the member cut in software.
     pub packets_cut: u64,
+    /// Received packets that were joined to the packet before, so that the kernel gets one packet
+    /// of several segments.
+    #[serde(default)]
+    pub packets_joined: u64,
     /// TCP SYNs whose maximum segment size the member lowered.
     pub mss_clamped: u64,
     /// ICMP errors that the member sent to its kernel.
@@ -76,6 +80,23 @@ impl Counters {
     /// Counts a dropped packet.
     pub fn drop(&mut self, reason: Reason) {
         self.drop_many(reason, 1);
+    }
+
+    /// Adds the counts of another worker of the same member.
+    pub(crate) fn add(&mut self, other: &Counters) {
+        self.packets_sent += other.packets_sent;
+        self.bytes_sent += other.bytes_sent;
+        self.packets_received += other.packets_received;
+        self.bytes_received += other.bytes_received;
+        self.packets_cut += other.packets_cut;
+        self.packets_joined += other.packets_joined;
+        self.mss_clamped += other.mss_clamped;
+        self.errors_sent += other.errors_sent;
+        self.flows_requested += other.flows_requested;
+        self.flows_denied += other.flows_denied;
+        for (reason, count) in &other.dropped {
+            *self.dropped.entry(*reason).or_default() += count;
+        }
     }
 
     /// Counts several dropped packets.

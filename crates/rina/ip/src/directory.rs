@@ -124,6 +124,10 @@ pub(crate) struct Directory {
     thread: Option<JoinHandle<()>>,
 }
 
+/// By which a thread asks for a reading of the prefixes.
+#[derive(Clone, Debug)]
+pub(crate) struct DirectoryAsker(Arc<Shared>);
+
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
@@ -169,11 +173,19 @@ impl Directory {
 
     /// Asks for a reading soon: a prefix is missing.
     pub(crate) fn ask(&self) {
-        let mut state = self.shared.lock();
-        if !state.is_asked {
-            state.is_asked = true;
-            self.shared.asked.notify_one();
-        }
+        self.shared.ask();
+    }
+
+    /// Returns a handle by which a thread can ask for a reading.
+    pub(crate) fn asker(&self) -> DirectoryAsker {
+        DirectoryAsker(Arc::clone(&self.shared))
+    }
+}
+
+impl DirectoryAsker {
+    /// Asks for a reading soon: a prefix is missing.
+    pub(crate) fn ask(&self) {
+        self.0.ask();
     }
 }
 
@@ -194,6 +206,14 @@ impl Drop for Directory {
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self) {
+        let mut state = self.lock();
+        if !state.is_asked {
+            state.is_asked = true;
+            self.asked.notify_one();
+        }
     }
 
     fn follow(&self, node: &Client, dif: &DifName) {

@@ -112,29 +112,36 @@ fn may_be_answered6(packet: &[u8]) -> bool {
 }
 
 /// Limits the errors that are sent in a second.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ErrorLimit {
     began: Option<Instant>,
     sent: u32,
+    sent_max: u32,
 }
 
 impl ErrorLimit {
+    /// Makes the limit of one of `workers` threads, which share the errors of an interface.
+    pub(crate) fn of_worker(workers: usize) -> ErrorLimit {
+        ErrorLimit {
+            began: None,
+            sent: 0,
+            sent_max: ERRORS_MAX / workers as u32,
+        }
+    }
+
     /// Whether one more error may be sent now; if so, counts it.
     pub(crate) fn allows(&mut self, now: Instant) -> bool {
         let is_over = |began: Instant| now.saturating_duration_since(began) >= SECOND;
         if self.began.is_none_or(is_over) {
-            *self = ErrorLimit {
-                began: Some(now),
-                sent: 0,
-            };
+            (self.began, self.sent) = (Some(now), 0);
         }
-        let is_allowed = self.sent < ERRORS_MAX;
+        let is_allowed = self.sent < self.sent_max;
         self.sent += u32::from(is_allowed);
         is_allowed
     }
 }
 
-/// Largest number of errors in a second.
+/// Largest number of errors of an interface in a second.
 const ERRORS_MAX: u32 = 100;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -235,7 +242,7 @@ mod tests {
     #[test]
     fn errors_of_a_second_are_limited() {
         let now = Instant::now();
-        let mut limit = ErrorLimit::default();
+        let mut limit = ErrorLimit::of_worker(1);
         let allowed = (0..1000).filter(|_| limit.allows(now)).count();
         assert_eq!(allowed, ERRORS_MAX as usize);
         assert!(limit.allows(now + SECOND));

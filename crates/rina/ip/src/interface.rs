@@ -14,8 +14,11 @@ use crate::settings::IpSettings;
 /// The interface, and the translation of addresses behind it if the settings ask for one.
 #[derive(Debug)]
 pub(crate) struct TunInterface {
-    pub tap: Tap,
-    pub _masquerade: Option<Masquerade>,
+    /// The queues of the interface.
+    pub queues: Vec<Tap>,
+    /// Whether the kernel chooses queues by addresses and ports; `false` with one queue.
+    pub is_steered: bool,
+    pub masquerade: Option<Masquerade>,
 }
 
 /// Makes the interface of the settings with an MTU of `mtu` bytes.
@@ -42,9 +45,10 @@ fn open_here(settings: &IpSettings, mtu: usize) -> Result<TunInterface, IpError>
     let offload = TapOffload {
         checksum: true,
         segmentation: true,
-        ..TapOffload::default()
+        datagrams: true,
     };
-    let tap = Tap::open(&settings.tun, TapLayer::Ip, offload)?;
+    let queues = Tap::open_queues(&settings.tun, TapLayer::Ip, offload, settings.queues)?;
+    let is_steered = steer(&queues);
     let mut addresses = InterfaceAddresses::of(&settings.tun)?;
     for address in &settings.address {
         addresses.add_address(address.address, address.bits)?;
@@ -63,9 +67,24 @@ fn open_here(settings: &IpSettings, mtu: usize) -> Result<TunInterface, IpError>
         addresses.add_route(route.address(), route.bits())?;
     }
     Ok(TunInterface {
-        tap,
-        _masquerade: masquerade(settings)?,
+        queues,
+        is_steered,
+        masquerade: masquerade(settings)?,
     })
+}
+
+/// Has the kernel choose queues by addresses and ports. Returns whether it does.
+fn steer(queues: &[Tap]) -> bool {
+    let [first, _, ..] = queues else {
+        return false;
+    };
+    let steered = first.steer_by_flow();
+    if let Err(error) = &steered {
+        // Packets of a connection then change their order when the kernel moves the connection.
+        let tun = first.name();
+        tracing::warn!(target: "carina::ip", "{tun}: the kernel chooses queues: {error}");
+    }
+    steered.is_ok()
 }
 
 /// Translates the addresses of the settings' `nat`, and has the kernel forward their packets.

@@ -16,8 +16,10 @@
 //! [`router`] decides what happens to each packet; it does no I/O and has no clock.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod class;
 mod counters;
+mod cut;
 mod directory;
 mod error;
 mod flows;
@@ -25,6 +27,7 @@ mod flows;
 pub mod fuzz;
 mod icmp;
 mod interface;
+mod join;
 mod member;
 mod members;
 pub mod packet;
@@ -34,6 +37,7 @@ pub mod sdu;
 mod settings;
 mod status;
 mod vm_link;
+mod worker;
 
 pub use class::Class;
 pub use counters::Counters;
@@ -42,5 +46,5 @@ pub use member::Member;
 pub use members::Members;
 pub use prefix::{Address, IpPrefix, PrefixTable};
 pub use settings::{IDLE_MS, IpSettings};
-pub use status::{FlowStatus, Status, read_all, status_directory};
+pub use status::{FlowStatus, Offloads, Status, read_all, status_directory};
 pub use vm_link::VmLink;

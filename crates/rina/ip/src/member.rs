@@ -1,73 +1,71 @@
-//! A member at work: one thread moves packets between the TUN interface and the flows.
+//! A member at work. Its first thread talks to the node and moves packets of one queue of the TUN
+//! interface; a further queue has a further thread.
+//!
+//! ```text
+//!   node -- requests, directory --> first worker -- accepted flows, members --> worker 2 ...
+//!                                     | queue 1, its flows                        | queue 2
+//! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carina_api::control::Client;
 use carina_api::paths::RunDir;
-use carina_client::{FlowRequest, Node, Registration};
-use carina_netdev::TapResult;
-use carina_sys::{Epoll, Interest, Ready};
+use carina_client::{Node, Registration};
+use carina_netdev::{Masquerade, Tap};
+use carina_sys::EventFd;
 
-use crate::counters::{Counters, Reason};
-use crate::directory::{self, Carried, Directory};
+use crate::admission::Admissions;
+use crate::directory::{self, Directory};
 use crate::error::IpError;
-use crate::icmp::ErrorLimit;
 use crate::interface::{self, TunInterface};
 use crate::prefix::IpPrefix;
-use crate::router::{FlowId, Router};
 use crate::settings::IpSettings;
-use crate::status::{FlowStatus, Status, StatusSocket};
+use crate::status::{Status, StatusSocket};
+use crate::worker::inbox::{Inbox, Message};
+use crate::worker::{Link, WAITING, Worker};
 
-mod direct;
-mod incoming;
-mod outgoing;
-mod slots;
+mod requests;
 
-use direct::Bulk;
-use incoming::Incoming;
-use outgoing::Outgoing;
-use slots::Slots;
+use requests::EarlyRequest;
 
 /// A TUN interface whose packets travel over flows of a DIF.
 #[derive(Debug)]
 pub struct Member {
     settings: IpSettings,
     mtu: usize,
-    carried: Carried,
-    node: Node,
-    epoll: Epoll,
-    interface: TunInterface,
-    router: Router,
+    is_steered: bool,
     own: Vec<IpPrefix>,
     members: BTreeSet<IpPrefix>,
     registrations: Vec<Registration>,
     directory: Directory,
     status: StatusSocket,
-    outgoing: BTreeMap<FlowId, Outgoing>,
-    incoming: BTreeMap<u32, Incoming>,
-    last_incoming: u32,
+    admissions: Admissions,
     /// Flow requests of members whose prefix the directory does not have yet.
     early: Vec<EarlyRequest>,
-    /// Incoming flows with SDUs that were not read in their turn.
-    unread: BTreeSet<u32>,
-    /// The flow of long packets, into whose ring the next packet is read.
-    bulk: Option<Bulk>,
-    /// Until when no packet is read from the kernel, because a flow is full.
-    pause: Option<Instant>,
-    sweep_at: Instant,
-    counters: Counters,
-    error_limit: ErrorLimit,
-    slots: Slots,
+    /// The worker of this thread.
+    first: Worker,
+    others: Vec<Other>,
+    /// Tells this thread that another worker has ended.
+    ended: Ended,
+    _masquerade: Option<Masquerade>,
 }
 
-/// A flow request whose caller is not in the directory yet.
+/// A worker in a thread of its own.
 #[derive(Debug)]
-struct EarlyRequest {
-    registration: usize,
-    request: FlowRequest,
-    until: Instant,
+struct Other {
+    /// `None` while it runs.
+    worker: Option<Worker>,
+    inbox: Arc<Inbox>,
+}
+
+/// Why a worker has ended before it was stopped.
+#[derive(Clone, Debug)]
+struct Ended {
+    signal: Arc<EventFd>,
+    error: Arc<Mutex<Option<IpError>>>,
 }
 
 impl Member {
@@ -91,134 +89,111 @@ impl Member {
         });
         let registrations = registrations.collect::<Result<Vec<_>, IpError>>()?;
         let directory = Directory::start(control(), settings.dif.clone());
-        let idle = Duration::from_millis(settings.idle_ms);
+        let directory = directory.map_err(IpError::system("starting a thread"))?;
         let file = format!("{}-{}", std::process::id(), settings.tun);
         let status = StatusSocket::listen(run, &file);
-        let member = Member {
-            router: Router::new(&own, idle),
-            directory: directory.map_err(IpError::system("starting a thread"))?,
-            status: status.map_err(IpError::system("making the socket of the status"))?,
-            epoll: Epoll::new().map_err(IpError::system(WAITING))?,
-            settings,
+        let TunInterface {
+            queues,
+            is_steered,
+            masquerade,
+        } = interface;
+        let link = Link {
+            dif: settings.dif.clone(),
+            tun: settings.tun.clone(),
             mtu,
             carried,
+            idle: Duration::from_millis(settings.idle_ms),
+            own: own.clone(),
+            workers: queues.len(),
             node,
-            interface,
+            directory: directory.asker(),
+        };
+        let admissions = Admissions::new(queues.len());
+        let (first, others) = workers(link, queues)?;
+        let member = Member {
+            first,
+            others,
+            status: status.map_err(IpError::system("making the socket of the status"))?,
+            ended: Ended::new().map_err(IpError::system(WAITING))?,
+            settings,
+            mtu,
+            is_steered,
             own,
             members: BTreeSet::new(),
             registrations,
-            outgoing: BTreeMap::new(),
-            incoming: BTreeMap::new(),
-            last_incoming: 0,
+            directory,
+            admissions,
             early: Vec::new(),
-            unread: BTreeSet::new(),
-            bulk: None,
-            pause: None,
-            sweep_at: Instant::now() + idle / 4,
-            counters: Counters::default(),
-            error_limit: ErrorLimit::default(),
-            slots: Slots::new(),
+            _masquerade: masquerade,
         };
-        member.watch_all().map_err(IpError::system(WAITING))?;
+        member.watch_all()?;
         Ok(member)
     }
 
-    fn watch_all(&self) -> std::io::Result<()> {
-        let epoll = &self.epoll;
-        epoll.add(&self.interface.tap, token(TUN, 0), Interest::Read)?;
-        epoll.add(
-            self.directory.changed(),
-            token(DIRECTORY, 0),
-            Interest::Read,
-        )?;
-        epoll.add(&self.status, token(STATUS, 0), Interest::Read)?;
+    fn watch_all(&self) -> Result<(), IpError> {
+        let first = &self.first;
+        first.watch(self.directory.changed(), DIRECTORY)?;
+        first.watch(&self.status, STATUS)?;
+        first.watch(&*self.ended.signal, ENDED)?;
         for (index, registration) in self.registrations.iter().enumerate() {
-            epoll.add(
-                registration,
-                token(REGISTRATION, index as u32),
-                Interest::Read,
-            )?;
+            first.watch(registration, REGISTRATION + index as u32)?;
         }
         Ok(())
     }
 
-    /// Moves packets in the calling thread until `stop` is readable. The interface and its routes
-    /// disappear when the member is dropped.
+    /// Moves packets until `stop` is readable: those of the first queue in the calling thread. The
+    /// interface and its routes disappear when the member is dropped.
     ///
     /// # Errors
     /// A registration has ended, for instance because the node has ended; the interface was
-    /// removed; or the system refuses to wait.
+    /// removed; or the system refuses to wait or another thread.
     pub fn run(&mut self, stop: impl AsFd) -> Result<(), IpError> {
-        let failed = IpError::system(WAITING);
-        self.epoll
-            .add(&stop, token(STOP, 0), Interest::Read)
-            .map_err(failed)?;
-        let mut ready: Vec<Ready> = Vec::new();
+        self.first.watch(&stop, STOP)?;
+        let mut workers: Vec<Option<Worker>> = Vec::new();
+        workers.extend(self.others.iter_mut().map(|other| other.worker.take()));
+        let outcome = std::thread::scope(|scope| {
+            let mut started = Ok(());
+            for worker in workers.iter_mut().flatten() {
+                let ended = self.ended.clone();
+                let thread = std::thread::Builder::new().name(format!("ip {}", self.settings.tun));
+                let thread = thread.spawn_scoped(scope, move || ended.run(worker));
+                started = started.and(thread.map(drop));
+            }
+            let outcome = started.map_err(IpError::system("starting a thread"));
+            let outcome = outcome.and_then(|()| self.run_first());
+            for other in &self.others {
+                other.inbox.send(Message::Stop);
+            }
+            outcome
+        });
+        for (other, worker) in self.others.iter_mut().zip(workers) {
+            other.worker = worker;
+        }
+        self.ended.signal.drain();
+        outcome?;
+        self.first.unwatch(&stop)
+    }
+
+    fn run_first(&mut self) -> Result<(), IpError> {
+        let mut items = Vec::new();
         loop {
-            let wait = self.wait_ns(Instant::now());
-            let waited = self.epoll.wait(&mut ready, wait);
-            waited.map_err(IpError::system(WAITING))?;
-            let now = Instant::now();
-            for ready in &ready {
-                if ready.token == token(STOP, 0) {
-                    let removed = self.epoll.del(&stop);
-                    return removed.map_err(IpError::system(WAITING));
+            let early = self.early.iter().map(|early| early.until).min();
+            let now = self.first.turn(early, &mut items)?;
+            for item in items.drain(..) {
+                match item {
+                    STOP => return Ok(()),
+                    DIRECTORY => self.take_prefixes(now),
+                    STATUS => self.status.answer(|| self.status()),
+                    ENDED => self.ended.take()?,
+                    registration => {
+                        self.take_requests((registration - REGISTRATION) as usize, now)?
+                    }
                 }
-                self.handle(ready.token, now)?;
             }
-            for id in std::mem::take(&mut self.unread) {
-                self.receive(id)?;
-            }
-            self.handle_due(now)?;
-        }
-    }
-
-    /// Nanoseconds until something is due although no descriptor is ready.
-    fn wait_ns(&self, now: Instant) -> Option<u64> {
-        if !self.unread.is_empty() {
-            return Some(0);
-        }
-        let early = self.early.iter().map(|early| early.until);
-        let deadline = early.chain(self.pause).chain([self.sweep_at]).min()?;
-        // Not before the deadline: the loop would find nothing due, and wait for no time again.
-        Some(deadline.saturating_duration_since(now).as_nanos() as u64 + 1)
-    }
-
-    fn handle(&mut self, token: u64, now: Instant) -> Result<(), IpError> {
-        let (kind, item) = ((token >> 32) as u32, token as u32);
-        match kind {
-            TUN => self.read_packets(now)?,
-            DIRECTORY => self.take_prefixes(now),
-            STATUS => self.status.answer(|| self.status()),
-            REGISTRATION => self.take_requests(item as usize, now)?,
-            OUTGOING => self.progress(item, now),
-            SPACE => self.flush(item, now),
-            INCOMING => self.receive(item)?,
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn handle_due(&mut self, now: Instant) -> Result<(), IpError> {
-        if self.pause.is_some_and(|until| until <= now) {
-            let full = self.outgoing.values_mut();
-            full.for_each(Outgoing::note_pause_ended);
-            self.resume();
-        }
-        if self.early.iter().any(|early| early.until <= now) {
-            self.answer_early(now);
-        }
-        if self.sweep_at <= now {
-            for id in self.router.poll_idle(now) {
-                self.outgoing.remove(&id);
-            }
-            let idle = Duration::from_millis(self.settings.idle_ms);
-            self.sweep_at = now + idle / 4;
-            if !self.interface.tap.is_attached() {
-                return Err(IpError::Removed(self.settings.tun.clone()));
+            if self.early.iter().any(|early| early.until <= now) {
+                self.answer_early(now);
             }
         }
-        Ok(())
     }
 
     fn take_prefixes(&mut self, now: Instant) {
@@ -230,101 +205,97 @@ impl Member {
         let others = others.filter(|other| settings.may_have(*other));
         self.members = others.filter(|other| !self.own.contains(other)).collect();
         let members = self.members.iter().copied();
-        self.router.set_members(members, prefixes.is_complete);
+        let is_complete = prefixes.is_complete;
+        self.first.router.set_members(members.clone(), is_complete);
+        if !self.others.is_empty() {
+            let members: Arc<[IpPrefix]> = members.collect();
+            for other in &self.others {
+                let message = Message::Members(Arc::clone(&members), is_complete);
+                other.inbox.send(message);
+            }
+        }
         self.answer_early(now);
     }
 
-    /// Reads a burst of packets from the kernel and sends each.
-    fn read_burst(&mut self, now: Instant) -> Result<(), IpError> {
-        let mut slots = std::mem::take(&mut self.slots);
-        let lengths = slots.read(&mut self.interface.tap);
-        let mut is_removed = false;
-        for (n, result) in lengths.iter().enumerate() {
-            match result {
-                TapResult::Done(length) => self.send_packet(slots.packet(n, *length), now),
-                TapResult::Gone => is_removed = true,
-                _ => {}
-            }
-        }
-        slots.put_back(lengths);
-        self.slots = slots;
-        if is_removed {
-            return Err(IpError::Removed(self.settings.tun.clone()));
-        }
-        Ok(())
-    }
-
-    /// Stops to read packets from the kernel for a moment, so that a fast sender waits instead of
-    /// losing packets.
-    fn pause(&mut self, now: Instant) {
-        if self.pause.is_none() && self.epoll.del(&self.interface.tap).is_ok() {
-            self.pause = Some(now + PAUSE_MAX);
-        }
-    }
-
-    fn resume(&mut self) {
-        if self.pause.take().is_some() {
-            let added = self
-                .epoll
-                .add(&self.interface.tap, token(TUN, 0), Interest::Read);
-            if let Err(error) = added {
-                tracing::error!(target: "carina::ip", "{}: {error}", self.settings.tun);
-            }
-        }
-    }
-
-    fn drop_packet(&mut self, reason: Reason) {
-        self.counters.drop(reason);
-    }
-
-    /// Returns the state of the member.
+    /// Returns the state of the member. Workers other than the first report theirs with a delay of
+    /// up to 50 ms.
     #[must_use]
     pub fn status(&self) -> Status {
-        let outgoing = self.outgoing.iter().filter_map(|(id, flow)| {
-            let key = self.router.key(*id)?;
-            Some(FlowStatus {
-                local: key.local,
-                remote: key.remote,
-                class: Some(key.class),
-                is_outgoing: true,
-                is_open: flow.is_open(),
-                packets: flow.packets,
-                bytes: flow.bytes,
-                waiting: flow.waiting(),
-            })
-        });
-        let incoming = self.incoming.values().map(Incoming::status);
+        let mut state = self.first.state();
+        for other in &self.others {
+            let report = other.inbox.report();
+            state.flows.extend(report.flows);
+            state.counters.add(&report.counters);
+        }
         Status {
             dif: self.settings.dif.clone(),
             tun: self.settings.tun.clone(),
             addresses: self.settings.address.clone(),
             mtu: self.mtu,
+            queues: 1 + self.others.len(),
+            is_steered: self.is_steered,
+            offloads: self.first.tap().offload().into(),
             own: self.own.clone(),
             members: self.members.iter().copied().collect(),
-            is_complete: self.router.is_complete(),
-            flows: outgoing.chain(incoming).collect(),
-            counters: self.counters.clone(),
+            is_complete: self.first.router.is_complete(),
+            flows: state.flows,
+            counters: state.counters,
         }
     }
 }
 
-/// The epoll token of a descriptor: its kind, and its number among those of the kind.
-fn token(kind: u32, item: u32) -> u64 {
-    u64::from(kind) << 32 | u64::from(item)
+/// Makes a worker for each queue of the interface.
+fn workers(link: Link, queues: Vec<Tap>) -> Result<(Worker, Vec<Other>), IpError> {
+    let mut queues = queues.into_iter();
+    let queue = queues.next().expect("an interface has a queue");
+    let others = queues.map(|queue| {
+        let inbox = Arc::new(Inbox::new().map_err(IpError::system(WAITING))?);
+        let worker = Worker::new(link.clone(), queue, Some(Arc::clone(&inbox)))?;
+        let worker = Some(worker);
+        Ok(Other { worker, inbox })
+    });
+    let others = others.collect::<Result<Vec<_>, IpError>>()?;
+    Ok((Worker::new(link, queue, None)?, others))
+}
+
+impl Ended {
+    fn new() -> std::io::Result<Ended> {
+        Ok(Ended {
+            signal: Arc::new(EventFd::new()?),
+            error: Arc::default(),
+        })
+    }
+
+    /// Runs a worker, and tells the first one how it ended.
+    fn run(&self, worker: &mut Worker) {
+        /// Tells of the end also if the thread panics.
+        struct Signal<'a>(&'a EventFd);
+        impl Drop for Signal<'_> {
+            fn drop(&mut self) {
+                self.0.signal();
+            }
+        }
+        let _signal = Signal(&self.signal);
+        if let Err(error) = worker.run() {
+            *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    }
+
+    /// Returns why a worker has ended.
+    fn take(&self) -> Result<(), IpError> {
+        self.signal.drain();
+        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        let panicked = || IpError::system("moving packets")(std::io::ErrorKind::Other.into());
+        Err(error.take().unwrap_or_else(panicked))
+    }
 }
 
 const STOP: u32 = 0;
-const TUN: u32 = 1;
-const DIRECTORY: u32 = 2;
-const STATUS: u32 = 3;
+const DIRECTORY: u32 = 1;
+const STATUS: u32 = 2;
+const ENDED: u32 = 3;
+/// The first registration; others follow.
 const REGISTRATION: u32 = 4;
-const OUTGOING: u32 = 5;
-const SPACE: u32 = 6;
-const INCOMING: u32 = 7;
 
 /// How long the node may take for one answer.
 const NODE_LIMIT: Duration = Duration::from_millis(1500);
-/// Longest time for which a full flow holds up packets to other destinations.
-const PAUSE_MAX: Duration = Duration::from_millis(5);
-
-const WAITING: &str = "waiting for packets";

@@ -37,18 +37,20 @@ pub enum Decision {
 }
 
 impl Router {
-    /// Makes the router of a member that has registered the prefixes `own`. Deallocates flows that
-    /// carry no packet for `idle`.
+    /// Makes the router of one of `workers` threads of a member that has registered the prefixes
+    /// `own`; the threads share the limits of the member. Deallocates flows that carry no packet
+    /// for `idle`.
     #[must_use]
-    pub fn new(own: &[IpPrefix], idle: Duration) -> Router {
+    pub fn new(own: &[IpPrefix], idle: Duration, workers: usize) -> Router {
+        let share = |limit: usize| limit / workers.max(1);
         Router {
             own: own.iter().copied().collect(),
             members: PrefixTable::default(),
             is_complete: false,
             flows: FlowTable::new(FlowLimits {
-                flows_max: FLOWS_MAX,
-                unknown_max: UNKNOWN_MAX,
-                refused_max: REFUSED_MAX,
+                flows_max: share(FLOWS_MAX),
+                unknown_max: share(UNKNOWN_MAX),
+                refused_max: share(REFUSED_MAX),
                 refused_for: REFUSED_FOR,
                 idle,
             }),
@@ -217,7 +219,7 @@ mod tests {
 
     fn router(members: &[&str], is_complete: bool) -> Router {
         let own = [prefix("10.9.1.1/32"), prefix("10.20.0.0/16")];
-        let mut router = Router::new(&own, Duration::from_secs(60));
+        let mut router = Router::new(&own, Duration::from_secs(60), 1);
         router.set_members(members.iter().map(|text| prefix(text)), is_complete);
         router
     }

@@ -46,12 +46,23 @@ pub fn read_head(head: &[u8], length: usize) -> Option<(VnetHeader, usize)> {
         let is_right = match kind {
             VnetSegments::Tcp4 => version == 4,
             VnetSegments::Tcp6 => version == 6,
-            VnetSegments::Udp => true,
+            VnetSegments::Udp => is_of_datagrams(header.checksum, size, packet_bytes),
         };
         // A receiver cuts only packets whose checksum it computes as well.
         is_right && size > 0 && fits(usize::from(headers)) && header.checksum.is_some()
     });
     (sum_fits && cut_fits).then_some((header, VNET_HEADER_BYTES))
+}
+
+/// Whether a packet of `length` bytes with several datagrams of `size` bytes lacks a UDP checksum,
+/// and has no more datagrams than a kernel sends at once: each costs its receiver as much as a
+/// packet.
+fn is_of_datagrams(checksum: Option<(u16, u16)>, size: u16, length: usize) -> bool {
+    let Some((udp, UDP_CHECKSUM_AT)) = checksum else {
+        return false;
+    };
+    let payload = length.saturating_sub(usize::from(udp) + UDP_BYTES);
+    payload <= usize::from(size) * DATAGRAMS_MAX
 }
 
 /// The encoded `header`, which precedes the packet in the SDU. `None` if `header` leaves the
@@ -74,6 +85,11 @@ fn swapped(mut header: [u8; VNET_HEADER_BYTES]) -> [u8; VNET_HEADER_BYTES] {
 }
 
 const CHECKSUM_BYTES: usize = 2;
+/// Offset of the checksum in a UDP header. (RFC 768)
+const UDP_CHECKSUM_AT: u16 = 6;
+const UDP_BYTES: usize = 8;
+/// Largest number of datagrams in a packet: Linux's `UDP_MAX_SEGMENTS`.
+const DATAGRAMS_MAX: usize = 128;
 
 #[cfg(test)]
 mod tests {
@@ -125,6 +141,18 @@ mod tests {
             assert_eq!(read(&with(wrong)), None, "byte {at} is {value}");
         }
         assert_eq!(read(&right[..9]), None);
+        let datagrams = |size: u8, checksum_at: u8, length: usize| {
+            let header = [1, 5, 28, 0, size, 0, 20, 0, checksum_at, 0];
+            let mut packet = packet();
+            packet.resize(length, 0);
+            read(&[&header[..], &packet].concat()).is_some()
+        };
+        assert!(datagrams(10, 6, 28 + 1280) && datagrams(1, 6, 60));
+        assert!(
+            !datagrams(10, 6, 28 + 1281),
+            "more datagrams than a kernel sends"
+        );
+        assert!(!datagrams(10, 16, 60), "the checksum of TCP");
         assert_eq!(read(&right), None);
         assert_eq!(read(&[]), None);
     }

@@ -40,6 +40,9 @@ pub struct IpSettings {
     /// interface: source NAT by the kernel. IPv4 forwarding is turned on for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nat: Vec<IpPrefix>,
+    /// Number of queues of the interface, each with a thread: 1 to 8.
+    #[serde(default = "queues", skip_serializing_if = "is_one")]
+    pub queues: usize,
     /// The prefixes that other members may have: these and prefixes within them. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<IpPrefix>,
@@ -59,6 +62,7 @@ impl IpSettings {
             mtu: None,
             idle_ms: IDLE_MS,
             nat: Vec::new(),
+            queues: queues(),
             peers: Vec::new(),
         }
     }
@@ -97,6 +101,9 @@ impl IpSettings {
         if !(IDLE_MS_MIN..=IDLE_MS_MAX).contains(&self.idle_ms) {
             return wrong("idle_ms", self.idle_ms.to_string(), "100 to 86400000");
         }
+        if !(1..=QUEUES_MAX).contains(&self.queues) {
+            return wrong("queues", self.queues.to_string(), "1 to 8");
+        }
         Ok(())
     }
 
@@ -122,9 +129,24 @@ fn idle_ms() -> u64 {
     IDLE_MS
 }
 
+fn queues() -> usize {
+    1
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_one(count: &usize) -> bool {
+    *count == 1
+}
+
 /// Default of `idle_ms`, in milliseconds.
 pub const IDLE_MS: u64 = 60_000;
 
+/// Largest number of queues. A member allocates a flow for each queue, prefix of the other member
+/// and class, and accepts 64 flows of one other member.
+const QUEUES_MAX: usize = 8;
 const IDLE_MS_MIN: u64 = 100;
 const IDLE_MS_MAX: u64 = 86_400_000;
 /// Shortest MTU that IPv4 hosts must support. (RFC 791 §3.1)

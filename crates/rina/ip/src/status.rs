@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use carina_api::DifName;
 use carina_api::paths::RunDir;
+use carina_netdev::TapOffload;
 use serde::{Deserialize, Serialize};
 
 use crate::class::Class;
@@ -26,6 +27,16 @@ pub struct Status {
     pub addresses: Vec<Address>,
     /// MTU of the interface, in bytes.
     pub mtu: usize,
+    /// Number of queues of the interface.
+    #[serde(default = "one")]
+    pub queues: usize,
+    /// Whether the kernel chooses the queue of a packet by its addresses and ports; `false` with
+    /// one queue.
+    #[serde(default)]
+    pub is_steered: bool,
+    /// The work that the kernel leaves to the member.
+    #[serde(default)]
+    pub offloads: Offloads,
     /// The prefixes that this member has registered.
     pub own: Vec<IpPrefix>,
     /// The prefixes of the other members, as far as the node knows them.
@@ -36,6 +47,28 @@ pub struct Status {
     pub flows: Vec<FlowStatus>,
     /// What the member has counted.
     pub counters: Counters,
+}
+
+/// The work of the kernel for a packet that a member's interface takes over: the packet travels
+/// with the work undone where the DIF carries packets of 64 KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offloads {
+    /// Checksums of TCP and UDP.
+    pub checksum: bool,
+    /// Segmentation of TCP (TSO).
+    pub tso: bool,
+    /// Segmentation of UDP (USO): Linux 6.2.
+    pub uso: bool,
+}
+
+impl From<TapOffload> for Offloads {
+    fn from(offload: TapOffload) -> Offloads {
+        Offloads {
+            checksum: offload.checksum,
+            tso: offload.segmentation,
+            uso: offload.datagrams,
+        }
+    }
 }
 
 /// A flow of a member.
@@ -138,6 +171,10 @@ impl Drop for StatusSocket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
+}
+
+fn one() -> usize {
+    1
 }
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);

@@ -5,10 +5,12 @@
     reason = "a test may panic and is read by its name"
 )]
 
+mod datagrams;
 mod headers;
 mod hostile;
 mod mesh;
 mod moves;
+mod queues;
 #[path = "../../../io/netdev/tests/room/mod.rs"]
 mod room;
 mod support;

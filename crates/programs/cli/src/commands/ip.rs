@@ -24,7 +24,7 @@ pub(crate) enum IpCommand {
     /// List the flows of each interface, with packets and bytes
     #[command(after_help = "Example:\n  carina ip peers --json")]
     Peers,
-    /// Show the counters of each interface, with dropped packets by reason
+    /// Show the offloads and counters of each interface, with dropped packets by reason
     #[command(after_help = "Example:\n  carina ip stats")]
     Stats,
 }
@@ -75,6 +75,10 @@ pub(crate) struct UpArgs {
     /// at most 9000]
     #[arg(long, value_name = "BYTES")]
     mtu: Option<usize>,
+    /// Number of queues of the interface, each with a thread; 1 to 8. A connection stays in one
+    /// queue
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    queues: usize,
     /// Time without packets after which a flow is closed, such as 60s
     #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns,
         default_value = "60s")]
@@ -106,6 +110,7 @@ fn up(shared: &Shared, args: UpArgs) -> Outcome {
         mtu: args.mtu,
         idle_ms: args.idle / 1_000_000,
         nat: args.nat,
+        queues: args.queues,
         peers: args.peer,
     };
     settings.check().map_err(usage)?;
@@ -211,13 +216,31 @@ fn stats(shared: &Shared, all: &[Status]) -> Outcome {
             .iter()
             .map(|status| {
                 let (tun, dif) = (&status.tun, &status.dif);
-                json!({ "tun": tun, "dif": dif, "counters": status.counters })
+                json!({ "tun": tun, "dif": dif, "queues": status.queues,
+                    "is_steered": status.is_steered, "offloads": status.offloads,
+                    "counters": status.counters })
             })
             .collect();
         return print_json(&rows);
     }
     let mut table = Table::new(["INTERFACE", "COUNTER", "VALUE"]);
     for status in all {
+        let offloads = &status.offloads;
+        let offloads = [
+            ("checksum", offloads.checksum),
+            ("tso", offloads.tso),
+            ("uso", offloads.uso),
+        ];
+        for (name, is_on) in offloads {
+            let state = if is_on { "on" } else { "off" };
+            table.row([
+                status.tun.clone(),
+                format!("offload {name}"),
+                state.to_owned(),
+            ]);
+        }
+        let queues = status.queues.to_string();
+        table.row([status.tun.clone(), "queues".to_owned(), queues]);
         let counters = serde_json::to_value(&status.counters).attempt("writing the counters")?;
         for (name, value) in counters.as_object().into_iter().flatten() {
             match value.as_object() {

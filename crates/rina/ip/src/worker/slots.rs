@@ -58,6 +58,15 @@ impl Slots {
         &mut self.bytes[slot * SLOT_BYTES..][..SLOT_BYTES]
     }
 
+    /// The bytes of two slots, of which the first has the lower number.
+    pub(super) fn two(&mut self, first: usize, second: usize) -> (&mut [u8], &mut [u8]) {
+        let (before, from) = self.bytes.split_at_mut(second * SLOT_BYTES);
+        (
+            &mut before[first * SLOT_BYTES..][..SLOT_BYTES],
+            &mut from[..SLOT_BYTES],
+        )
+    }
+
     /// The space of the first slot for a packet and, in front of it, the kernel's header.
     pub(super) fn whole_message(&mut self) -> &mut [u8] {
         &mut self.bytes[MAC_HEADER_BYTES - VNET_HEADER_BYTES..][..MESSAGE_BYTES_MAX]

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use carina_api::FlowSpec;
 use carina_client::{Allocation, Error, FlowReceiver, FlowSender};
-use carina_netdev::{MAC_HEADER_BYTES, TapResult, VNET_HEADER_BYTES, VnetHeader, plain_frames};
+use carina_netdev::{MAC_HEADER_BYTES, TapResult, VNET_HEADER_BYTES, VnetHeader};
 use carina_sys::Interest;
 
 use super::slots::MESSAGE_BYTES_MAX;
-use super::{Member, OUTGOING, SPACE, token};
+use super::{OUTGOING, SPACE, Worker, token};
 use crate::class::Class;
 use crate::counters::Reason;
+use crate::cut::cut;
 use crate::icmp;
 use crate::packet::{Packet, clamp_mss};
 use crate::router::{Decision, FlowId, FlowKey};
@@ -143,6 +144,22 @@ impl Outgoing {
         Pushed::Queued
     }
 
+    /// Sends as many SDUs as there is space for, unless others wait. Returns how many. Waking the
+    /// node for all of them costs less than for each.
+    fn push_burst(&mut self, sdus: &[&[u8]]) -> usize {
+        let State::Open(flow) = &mut self.state else {
+            return 0;
+        };
+        if !self.waiting.is_empty() {
+            return 0;
+        }
+        // An SDU that fails is sent alone by the caller, and its error is handled then.
+        let sent = flow.sender.try_send_burst(sdus).unwrap_or(0);
+        self.packets += sent as u64;
+        self.bytes += sdus[..sent].iter().map(|sdu| sdu.len() as u64).sum::<u64>();
+        sent
+    }
+
     fn enqueue(&mut self, sdu: &[u8]) {
         self.waiting_bytes += sdu.len();
         self.waiting.push_back(sdu.to_vec());
@@ -179,7 +196,7 @@ impl Outgoing {
     }
 }
 
-impl Member {
+impl Worker {
     /// Sends a packet of the kernel. `slot` has [`MAC_HEADER_BYTES`] bytes in front of the packet,
     /// the last ten of which are the kernel's header.
     pub(super) fn send_packet(&mut self, slot: &mut [u8], now: Instant) {
@@ -197,7 +214,7 @@ impl Member {
             }
             Decision::Drop(reason) => {
                 if reason == Reason::NoMember {
-                    self.directory.ask();
+                    self.link.directory.ask();
                 }
                 if matches!(reason, Reason::NoMember | Reason::FlowRefused) {
                     self.answer_unreachable(&parsed, slot, now);
@@ -205,11 +222,11 @@ impl Member {
                 return self.drop_packet(reason);
             }
         };
-        if clamp_mss(packet, self.mtu, header.checksum.is_some()) {
+        if clamp_mss(packet, self.link.mtu, header.checksum.is_some()) {
             self.counters.mss_clamped += 1;
         }
         let sdu_bytes = VNET_HEADER_BYTES + packet.len();
-        if header.segments.is_some() && sdu_bytes > self.carried.whole_max {
+        if header.segments.is_some() && sdu_bytes > self.link.carried.whole_max {
             return self.send_cut(id, slot, &header, now);
         }
         match sdu::header_bytes(&header) {
@@ -247,10 +264,7 @@ impl Member {
             return;
         };
         let header = [0; VNET_HEADER_BYTES];
-        let mut written = self
-            .interface
-            .tap
-            .write(std::iter::once((&header, &error[..])));
+        let mut written = self.tap.write(std::iter::once((&header, &error[..])));
         if matches!(written.next(), Some(TapResult::Done(_))) {
             self.counters.errors_sent += 1;
         }
@@ -258,27 +272,23 @@ impl Member {
 
     /// Cuts a packet of several segments that the DIF would fragment, and sends the segments.
     fn send_cut(&mut self, id: FlowId, slot: &mut [u8], header: &VnetHeader, now: Instant) {
-        let is_v6 = slot[MAC_HEADER_BYTES] >> 4 == 6;
-        slot[..MAC_HEADER_BYTES].fill(0);
-        let ethertype: u16 = if is_v6 { 0x86dd } else { 0x0800 };
-        slot[12..MAC_HEADER_BYTES].copy_from_slice(&ethertype.to_be_bytes());
-        let mac = MAC_HEADER_BYTES as u16;
-        let shifted = VnetHeader {
-            checksum: header
-                .checksum
-                .map(|(start, at)| (start.saturating_add(mac), at)),
-            segments: header
-                .segments
-                .map(|(kind, size, headers)| (kind, size, headers.saturating_add(mac))),
-            ..*header
-        };
-        let cut = plain_frames(&shifted.bytes(), slot, |frame| {
-            self.push(id, &frame[MAC_HEADER_BYTES..], now);
-        });
-        match cut {
-            Ok(()) => self.counters.packets_cut += 1,
-            Err(_) => self.drop_packet(Reason::Uncuttable),
+        let mut pieces = std::mem::take(&mut self.pieces);
+        pieces.clear();
+        if cut(header, slot, |packet| pieces.push(packet)).is_err() {
+            self.pieces = pieces;
+            return self.drop_packet(Reason::Uncuttable);
         }
+        self.counters.packets_cut += 1;
+        let sdus: Vec<&[u8]> = pieces.iter().collect();
+        let flow = self.outgoing.get_mut(&id);
+        let sent = flow.map_or(0, |flow| flow.push_burst(&sdus));
+        let bytes = sdus[..sent].iter().map(|sdu| sdu.len() as u64);
+        self.counters.packets_sent += sent as u64;
+        self.counters.bytes_sent += bytes.sum::<u64>();
+        for sdu in &sdus[sent..] {
+            self.push(id, sdu, now);
+        }
+        self.pieces = pieces;
     }
 
     /// Sends an SDU over a flow, or queues it.
@@ -323,8 +333,8 @@ impl Member {
         let class = if is_plain { Class::Default } else { key.class };
         let spec: FlowSpec = class.spec();
         let (local, remote) = (key.local.name(), key.remote.name());
-        let dif = Some(&self.settings.dif);
-        let requested = self.node.start_allocate(&local, &remote, dif, &spec);
+        let dif = Some(&self.link.dif);
+        let requested = self.link.node.start_allocate(&local, &remote, dif, &spec);
         self.counters.flows_requested += 1;
         let watched = requested.ok().filter(|allocation| {
             let watched = self

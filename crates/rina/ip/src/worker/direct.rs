@@ -8,8 +8,8 @@ use std::time::Instant;
 use carina_client::{FromFile, HEAD_BYTES, Passing, ToFile};
 use carina_netdev::{MAC_HEADER_BYTES, TapResult, VNET_HEADER_BYTES, VnetHeader};
 
-use super::Member;
-use super::incoming::{Incoming, Passed};
+use super::Worker;
+use super::incoming::{Incoming, Passed, must_cut};
 use super::slots::{BURST, MESSAGE_BYTES_MAX};
 use crate::counters::Reason;
 use crate::error::IpError;
@@ -25,7 +25,7 @@ pub(super) struct Bulk {
     others: u32,
 }
 
-/// The outcome of [`Member::read_direct`].
+/// The outcome of [`Worker::read_direct`].
 enum Sent {
     /// The packet was sent or dropped.
     Done,
@@ -35,7 +35,7 @@ enum Sent {
     InBursts,
 }
 
-impl Member {
+impl Worker {
     /// Reads packets from the kernel and sends each.
     pub(super) fn read_packets(&mut self, now: Instant) -> Result<(), IpError> {
         for _ in 0..BURST {
@@ -50,7 +50,7 @@ impl Member {
 
     /// Notes the length of an SDU that was sent over a flow.
     pub(super) fn note_bulk(&mut self, flow: FlowId, length: usize) {
-        if length >= LONG_BYTES && self.carried.whole_max >= MESSAGE_BYTES_MAX {
+        if length >= LONG_BYTES && self.link.carried.whole_max >= MESSAGE_BYTES_MAX {
             self.bulk = Some(Bulk { flow, others: 0 });
         }
     }
@@ -77,7 +77,7 @@ impl Member {
             let parsed = packet_of(head, length);
             parsed.is_some_and(|packet| router.known_flow(&packet, now) == Some(id))
         };
-        let tun = self.interface.tap.as_fd();
+        let tun = self.tap.as_fd();
         let outcome = sender.try_send_from(tun, self.slots.whole_message(), is_of_flow);
         self.bulk = Some(Bulk { flow: id, others });
         match outcome {
@@ -111,7 +111,7 @@ impl Member {
                 Ok(Sent::Done)
             }
             Ok(FromFile::Failed(error)) => match TapResult::from(Err(error)) {
-                TapResult::Gone => Err(IpError::Removed(self.settings.tun.clone())),
+                TapResult::Gone => Err(self.removed()),
                 _ => Ok(Sent::Nothing),
             },
             Err(_) => {
@@ -130,6 +130,7 @@ impl Member {
         may_write: bool,
     ) -> Result<Passed, IpError> {
         let (remote, router) = (incoming.remote, &self.router);
+        let takes_datagrams = self.tap.offload().datagrams;
         let (mut refused, mut packet_bytes, mut is_later) = (None, 0, false);
         let judge = |room: &mut [u8], length: usize| {
             let copied = length.min(HEAD_BYTES);
@@ -145,7 +146,7 @@ impl Member {
                 refused = Some(Reason::BadSdu);
                 return Passing::Drop;
             };
-            if is_tcp_syn(&head[from..]) {
+            if is_tcp_syn(&head[from..]) || must_cut(&header, takes_datagrams) {
                 return Passing::Stay;
             }
             if let Err(reason) = router.check_incoming(remote, &packet) {
@@ -162,12 +163,12 @@ impl Member {
             Passing::From(from)
         };
         let mut room = [0; VNET_HEADER_BYTES + HEAD_BYTES];
-        let tun = self.interface.tap.as_fd();
+        let tun = self.tap.as_fd();
         let receiver = &mut incoming.receiver;
         let passed = receiver.try_recv_to(tun, &mut room, VNET_HEADER_BYTES, judge);
         Ok(match passed {
             Ok(ToFile::Written(result)) => {
-                self.count_written(incoming, result.into(), packet_bytes)?;
+                self.count_written(incoming, result.into(), 1, packet_bytes)?;
                 Passed::Done
             }
             Ok(ToFile::Dropped) => {
