@@ -86,18 +86,23 @@ struct Cell {
     check: AtomicU64,
 }
 
-impl Slot {
-    const fn new() -> Slot {
-        const EMPTY: Cell = Cell {
+impl Cell {
+    const fn new() -> Cell {
+        Cell {
             epoll: AtomicI32::new(-1),
             socket: AtomicI32::new(-1),
             events: AtomicU32::new(0),
             data: AtomicU64::new(0),
             check: AtomicU64::new(0),
-        };
+        }
+    }
+}
+
+impl Slot {
+    const fn new() -> Slot {
         Slot {
             last: AtomicU64::new(0),
-            cells: [EMPTY; CELLS],
+            cells: [const { Cell::new() }; CELLS],
         }
     }
 
