@@ -266,24 +266,9 @@ impl FrameApp for TunnelMux {
     }
 
     fn tick(&mut self, ports: &mut Ports<'_>) {
-        let now = ports.now();
-        let due = self.next_hops.iter_mut().filter_map(|(next, (hop, from))| {
-            let is_due = hop.is_due(now);
-            is_due.then_some((*next, *from))
-        });
-        let due: Vec<([u8; 4], [u8; 4])> = due.collect();
-        for (next, from) in due {
-            let station = Station4 {
-                mac: self.config.mac.0.0,
-                ip: from,
-                next: Some(next),
-            };
-            if station
-                .request()
-                .is_some_and(|request| self.put(&request, ports))
-            {
-                self.counters.requests_sent.add(1);
-            }
+        let all: Vec<[u8; 4]> = self.next_hops.keys().copied().collect();
+        for next in all {
+            self.ask_if_due(next, ports);
         }
     }
 }
@@ -319,6 +304,28 @@ impl TunnelMux {
             }
         };
         self.inputs = inputs.iter().map(side_of).collect();
+    }
+
+    /// Sends an ARP request for a next hop's MAC address if one is due.
+    fn ask_if_due(&mut self, next: [u8; 4], ports: &mut Ports<'_>) {
+        let now = ports.now();
+        let Some((hop, from)) = self.next_hops.get_mut(&next) else {
+            return;
+        };
+        if !hop.is_due(now) {
+            return;
+        }
+        let station = Station4 {
+            mac: self.config.mac.0.0,
+            ip: *from,
+            next: Some(next),
+        };
+        if station
+            .request()
+            .is_some_and(|request| self.put(&request, ports))
+        {
+            self.counters.requests_sent.add(1);
+        }
     }
 
     fn take_of_wire(&mut self, frame: Frame, ports: &mut Ports<'_>) {
@@ -387,9 +394,13 @@ impl TunnelMux {
     }
 
     /// Sends the packets of a tunnel to its next hop.
-    fn send(&self, input: usize, next: [u8; 4], ports: &mut Ports<'_>) {
+    fn send(&mut self, input: usize, next: [u8; 4], ports: &mut Ports<'_>) {
         let mac = self.next_hops.get(&next).and_then(|(hop, _)| hop.mac());
         let (Some(mac), Some(wire)) = (mac, self.wire) else {
+            // The first packet does not wait for the next tick.
+            if ports.waiting(input) > 0 {
+                self.ask_if_due(next, ports);
+            }
             self.counters.unresolved.add(ports.waiting(input) as u64);
             return ports.drain(input, drop);
         };
