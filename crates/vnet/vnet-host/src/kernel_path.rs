@@ -24,10 +24,12 @@ use serde::Deserialize;
 use crate::error::Result;
 use crate::impairment;
 use crate::names::port;
+use crate::namespace::change_existing_ports;
+use crate::rtnetlink::{PortChange, PortRequest};
 
 /// The links that can use the kernel's path while nothing impairs them, by number: both ends are
 /// namespaces, the rate is at least [`RATE_MIN`], and the document does not want the engine. Both
-/// ends must use their first ports, which the lines of `tc` name.
+/// ends must use their first ports, which the requests name.
 pub(crate) fn possible(part: &HostPart) -> BTreeSet<u32> {
     let nodes = part.nodes.iter();
     let namespaces = nodes.filter(|node| node.kind.has_namespace());
@@ -55,47 +57,47 @@ pub(crate) fn needs_limit(rate: Rate) -> bool {
     (RATE_MIN..=LIMIT_MAX).contains(&rate.bps())
 }
 
-/// The lines of `tc` that prepare the ports of a link for filters. What they make stays as long as
-/// the ports, because Linux drops frames while it is added or removed.
-pub(crate) fn lines_to_prepare(link: u32) -> [String; 2] {
-    [0, 1].map(|side| format!("qdisc replace dev {} clsact", port(link, side)))
+/// The requests that prepare the ports of a link for filters. What they make stays as long as the
+/// ports, because Linux drops frames while it is added or removed.
+pub(crate) fn preparation(link: u32) -> [PortRequest; 2] {
+    [0, 1].map(|side| request(link, side, PortChange::Prepare))
 }
 
-/// The lines of `tc` that redirect the frames of a link.
-pub(crate) fn lines_of_filters(link: u32) -> [String; 2] {
+/// The requests for the filters that redirect the frames of a link.
+pub(crate) fn filters(link: u32) -> [PortRequest; 2] {
     [0, 1].map(|side| {
-        let (own, other) = (port(link, side), port(link, 1 - side));
-        format!(
-            "filter replace dev {own} ingress protocol all prio 1 handle 800::800 \
-             u32 match u32 0 0 action mirred egress redirect dev {other}"
-        )
+        let to = port(link, 1 - side);
+        request(link, side, PortChange::Redirect { to })
     })
 }
 
-/// The lines of `tc` that limit the frames of a link, or change its limit. A limit is never removed
+/// The requests that limit the frames of a link, or change its limit. A limit is never removed
 /// while its port exists, because Linux would drop frames meanwhile: beyond what is limited, it
 /// gets the largest rate.
-pub(crate) fn lines_of_limit(link: u32, rate: Rate) -> [String; 2] {
+pub(crate) fn limits(link: u32, rate: Rate) -> [PortRequest; 2] {
     let bps = rate.bps().min(LIMIT_MAX);
     let (burst, queue) = bucket_of(bps);
-    [0, 1].map(|side| {
-        format!(
-            "qdisc replace dev {} root tbf rate {bps}bit burst {burst} limit {queue}",
-            port(link, side)
-        )
-    })
+    [0, 1].map(|side| request(link, side, PortChange::Limit { bps, burst, queue }))
+}
+
+fn request(link: u32, side: usize, change: PortChange) -> PortRequest {
+    PortRequest {
+        port: port(link, side),
+        change,
+    }
 }
 
 /// Removes the filters of links. Ports that do not exist any more are skipped.
 pub(crate) fn leave(namespace: &str, links: impl Iterator<Item = u32>) -> Result<()> {
-    let ports = links.flat_map(|link| [0, 1].map(|side| port(link, side)));
-    let lines: Vec<String> = ports
-        .map(|port| format!("filter del dev {port} ingress protocol all prio 1"))
+    let ends = links.flat_map(|link| [(link, 0), (link, 1)]);
+    let requests: Vec<PortRequest> = ends
+        .map(|(link, side)| request(link, side, PortChange::RemoveFilters))
         .collect();
-    if !lines.is_empty() {
-        NamespaceAccess::of_root().tc_lines(namespace, &lines)?;
+    if requests.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    // The kernel refuses to remove a filter that does not exist.
+    change_existing_ports(namespace, &requests)
 }
 
 /// The links of a part whose frames filters redirect, in the namespace of the ports. Removes what
@@ -161,11 +163,12 @@ struct Discipline {
     drops: u64,
 }
 
-/// The burst and the longest queue of a limit, in bytes.
-fn bucket_of(bps: u64) -> (u64, u64) {
-    let bytes_per_ms = bps / 8000;
+/// The burst and the longest queue of a limit of at most [`LIMIT_MAX`], in bytes.
+fn bucket_of(bps: u64) -> (u32, u32) {
+    let bytes_per_ms = u32::try_from(bps / 8000).unwrap_or(u32::MAX);
     let burst = BURST_MIN.max(bytes_per_ms / 4);
-    (burst, (bytes_per_ms * QUEUE_MS).max(2 * burst))
+    let queue = bytes_per_ms.saturating_mul(QUEUE_MS);
+    (burst, queue.max(burst.saturating_mul(2)))
 }
 
 /// Least rate of a link on the kernel's path, in bits a second. At lower rates the queue of the
@@ -175,9 +178,9 @@ pub(crate) const RATE_MIN: u64 = 1_000_000_000;
 /// higher one.
 const LIMIT_MAX: u64 = 100_000_000_000;
 /// Two frames of TCP before its segmentation, so that they pass unsegmented.
-const BURST_MIN: u64 = 128 << 10;
+const BURST_MIN: u32 = 128 << 10;
 /// Longest time that a frame waits in the queue of a limit.
-const QUEUE_MS: u64 = 5;
+const QUEUE_MS: u32 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn frames_of_a_link_are_redirected_to_its_other_end_alone() {
-        let lines = lines_of_filters(7);
+        let lines = filters(7).map(|request| request.to_string());
         for (side, other) in [(0, 1), (1, 0)] {
             let of_port = format!("dev l7.{side} ingress");
             let mut filters = lines.iter().filter(|line| line.contains(&of_port));
@@ -229,13 +232,13 @@ mod tests {
             );
             assert!(filters.next().is_none(), "{lines:?}");
         }
-        let limits = lines_of_limit(7, rate("10Gbps"));
+        let limited = limits(7, rate("10Gbps"));
         assert_eq!(
-            limits[1],
+            limited[1].to_string(),
             "qdisc replace dev l7.1 root tbf rate 10000000000bit burst 312500 limit 6250000"
         );
-        let highest = lines_of_limit(7, rate("1000Gbps"));
-        assert_eq!(highest, lines_of_limit(7, rate("100Gbps")));
+        let highest = limits(7, rate("1000Gbps"));
+        assert_eq!(highest, limits(7, rate("100Gbps")));
     }
 
     #[test]

@@ -76,19 +76,21 @@ fn indices(inside: &str, ends: &[(LinkEnd, &EndPart)]) -> Result<Vec<u32>> {
     Ok((first..).take(ends.len()).collect())
 }
 
-/// Renames ports. They stay connected, but lose their carrier for a moment.
+/// Renames ports. They stay connected. Kernels before Linux 6.2 rename only ports that are down;
+/// there, a port loses its carrier for a moment.
 pub(crate) fn rename(part: &HostPart, names: &[(String, String)]) -> Result<()> {
-    let lines: Vec<String> = names
-        .iter()
-        .flat_map(|(old, new)| {
-            [
+    let inside = ports_namespace(part.vnet);
+    for (old, new) in names {
+        if namespace::rename(&inside, old, new).is_err() {
+            let lines = [
                 format!("link set dev {old} down"),
                 format!("link set dev {old} name {new}"),
                 format!("link set dev {new} up"),
-            ]
-        })
-        .collect();
-    namespace::batch(&ports_namespace(part.vnet), &lines)
+            ];
+            namespace::batch(&inside, &lines)?;
+        }
+    }
+    Ok(())
 }
 
 /// The `ip` commands that create the port of an end.

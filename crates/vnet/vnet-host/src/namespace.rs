@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Attempt, Error, Result};
-use crate::rtnetlink::RouteSocket;
+use crate::rtnetlink::{PortChange, PortRequest, Request, RouteSocket};
 
 /// Moves the calling thread into a namespace, until the thread ends. Threads that it starts later
 /// are in the namespace as well.
@@ -100,6 +100,61 @@ pub(crate) fn are_free(namespace: &str, indices: &[u32]) -> Result<bool> {
         let socket = socket_of_requests()?;
         let is_free = |index: &u32| index_to_name_inlined(&socket, *index).is_err();
         Ok(indices.iter().all(is_free))
+    })
+}
+
+/// Renames an interface of a namespace.
+///
+/// # Errors
+/// There is no such interface, or the kernel refuses: before Linux 6.2 if the interface is up.
+pub(crate) fn rename(namespace: &str, old: &str, new: &str) -> Result<()> {
+    within(namespace, || {
+        let found = name_to_index(&socket_of_requests()?, old);
+        let index = found.attempt(format!("looking up interface {old}"))?;
+        RouteSocket::new()?.execute(&[Request::Rename { index, name: new }])
+    })
+}
+
+/// Changes what the kernel does with the frames at ports of a namespace. A request that fails stops
+/// no other.
+///
+/// # Errors
+/// There is no such port, or the first request that the kernel refuses.
+pub(crate) fn change_ports(namespace: &str, requests: &[PortRequest]) -> Result<()> {
+    within(namespace, || {
+        let socket = socket_of_requests()?;
+        let index = |port: &str| {
+            let found = name_to_index(&socket, port);
+            found.attempt(format!("looking up interface {port}"))
+        };
+        let with_indices = requests.iter().map(|request| {
+            let to = match &request.change {
+                PortChange::Redirect { to } => index(to)?,
+                _ => 0,
+            };
+            let indices = [index(&request.port)?, to];
+            Ok(Request::Port { request, indices })
+        });
+        let all = with_indices.collect::<Result<Vec<Request<'_>>>>()?;
+        RouteSocket::new()?.execute(&all)
+    })
+}
+
+/// Like [`change_ports`], but skips ports that do not exist, and ignores what the kernel refuses.
+///
+/// # Errors
+/// The namespace cannot be entered, or a socket cannot be opened.
+pub(crate) fn change_existing_ports(namespace: &str, requests: &[PortRequest]) -> Result<()> {
+    within(namespace, || {
+        let socket = socket_of_requests()?;
+        let existing = requests.iter().filter_map(|request| {
+            let index = name_to_index(&socket, &request.port).ok()?;
+            let indices = [index, 0];
+            Some(Request::Port { request, indices })
+        });
+        let all: Vec<Request<'_>> = existing.collect();
+        let _ = RouteSocket::new()?.execute(&all);
+        Ok(())
     })
 }
 

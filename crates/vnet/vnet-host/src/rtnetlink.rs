@@ -1,9 +1,10 @@
-//! Interfaces, addresses and routes of a network namespace, through rtnetlink(7).
+//! Interfaces, addresses, routes and traffic control of a network namespace, through rtnetlink(7).
 //!
 //! Many requests go to the kernel in one message, and no process is started for them. `ip -n` would
 //! copy the table of mounts, which has an entry for each namespace of the host.
 
 mod message;
+mod traffic;
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -15,6 +16,7 @@ use rustix::net::{
 };
 
 pub(crate) use self::message::{Interface, Request, StaticRoute};
+pub(crate) use self::traffic::{PortChange, PortRequest};
 use crate::error::{Attempt, Error, Result};
 
 /// A socket to the kernel, for the namespace of the thread that has opened it.
@@ -183,7 +185,7 @@ mod tests {
     use carina_wire::ether::Mac;
 
     use super::*;
-    use crate::namespace::within;
+    use crate::namespace::{existing, rename, within};
 
     fn route(third: u8, via: u8) -> StaticRoute {
         StaticRoute {
@@ -268,5 +270,10 @@ mod tests {
         for words in ["dev eth0", "lladdr 02:00:00:00:00:09", "extern_learn"] {
             assert!(shown.contains(words), "{shown}");
         }
+        // Every kernel renames an interface that is down.
+        namespace.ip(&["link", "set", "eth1", "down"]).unwrap();
+        rename(&name, "eth1", "eth7").unwrap();
+        let names = ["eth1", "eth7"].map(str::to_owned);
+        assert_eq!(existing(&name, &names).unwrap(), ["eth7".into()].into());
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 pub(crate) fn write(path: &Path, value: &impl Serialize) -> Result<()> {
     let what = || format!("writing {}", path.display());
     let part = path.with_extension("json.part");
-    let text = serde_json::to_vec_pretty(value).attempt(what())?;
+    let text = serde_json::to_vec(value).attempt(what())?;
     fs::write(&part, text)
         .and_then(|()| fs::rename(&part, path))
         .attempt(what())

@@ -8,6 +8,8 @@ use carina_netdev::netlink::{
 };
 use carina_wire::ether::Mac;
 
+use super::traffic::PortRequest;
+
 /// An interface of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
@@ -43,6 +45,8 @@ pub(crate) enum Request<'a> {
         mac: Option<Mac>,
         mtu: Option<u16>,
     },
+    /// Renames the interface with this index.
+    Rename { index: u32, name: &'a str },
     /// Adds an address to an interface, unless the interface has it. An IPv6 address is usable at
     /// once, without duplicate address detection.
     Address {
@@ -62,6 +66,12 @@ pub(crate) enum Request<'a> {
     Route(StaticRoute),
     /// Removes a static route.
     RemoveRoute(StaticRoute),
+    /// Changes what happens to the frames at a port. `indices` are those of the port and of the
+    /// port to which frames are redirected, if any.
+    Port {
+        request: &'a PortRequest,
+        indices: [u32; 2],
+    },
 }
 
 impl Request<'_> {
@@ -81,6 +91,12 @@ impl Request<'_> {
                 if let Some(mtu) = mtu {
                     attribute(&mut body, IFLA_MTU, &u32::from(mtu).to_ne_bytes());
                 }
+                (NEW_LINK, 0, body)
+            }
+            Request::Rename { index, name } => {
+                let mut body = interface_body(index, 0);
+                let name: Vec<u8> = name.bytes().chain([0]).collect();
+                attribute(&mut body, IFLA_IFNAME, &name);
                 (NEW_LINK, 0, body)
             }
             Request::Address {
@@ -115,6 +131,7 @@ impl Request<'_> {
             }
             // Any scope and type.
             Request::RemoveRoute(route) => (RTM_DELROUTE, 0, route.body(RT_SCOPE_NOWHERE, 0)),
+            Request::Port { request, indices } => request.message(indices),
         };
         let answered = if is_answered { ACKNOWLEDGE } else { 0 };
         append(bytes, kind, flags | answered, sequence, &body);
@@ -128,6 +145,9 @@ impl fmt::Display for Request<'_> {
             Request::Up { interface, mtu, .. } => {
                 write!(f, "setting interface {} up", interface.name)?;
                 mtu.map_or(Ok(()), |mtu| write!(f, " with an MTU of {mtu}"))
+            }
+            Request::Rename { index, name } => {
+                write!(f, "renaming interface {index} to {name}")
             }
             Request::Address {
                 interface,
@@ -145,6 +165,7 @@ impl fmt::Display for Request<'_> {
             ),
             Request::Route(route) => write!(f, "setting the route to {route}"),
             Request::RemoveRoute(route) => write!(f, "removing the route to {route}"),
+            Request::Port { request, .. } => write!(f, "`tc {request}`"),
         }
     }
 }

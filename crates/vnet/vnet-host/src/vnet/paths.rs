@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use carina_namespaces::NamespaceAccess;
 use carina_vnet::host_part::{HostPart, LinkEnd};
 use carina_vnet::report::{LinkPath, Passed};
 
@@ -15,6 +14,7 @@ use super::{Vnet, lock};
 use crate::error::Result;
 use crate::kernel_path::{self, needs_limit};
 use crate::names::{port_app, ports_namespace};
+use crate::namespace::change_ports;
 use crate::paths::Hold;
 
 impl Vnet {
@@ -33,7 +33,7 @@ impl Vnet {
         possible.retain(|link| !lock(&self.second).has_second(*link));
         let mut wanted = kernel_path::plain(part, &lock(&self.impairments));
         let mut limits = BTreeMap::new();
-        let mut lines = Vec::new();
+        let mut requests = Vec::new();
         let entering: Vec<u32> = {
             let paths = lock(&self.paths);
             let is_allowed = |link: u32| possible.contains(&link) && !paths.is_held(link);
@@ -47,22 +47,22 @@ impl Vnet {
                     continue;
                 }
                 if before.map_or(needs_limit(rate), |before| *before != Some(rate)) {
-                    lines.extend(kernel_path::lines_of_limit(number, rate));
+                    requests.extend(kernel_path::limits(number, rate));
                     limits.insert(number, Some(rate));
                 }
                 if possible.contains(&number) && !paths.prepared.contains(&number) {
-                    lines.extend(kernel_path::lines_to_prepare(number));
+                    requests.extend(kernel_path::preparation(number));
                 }
                 if wanted.contains(&number) && !paths.made.contains(&number) {
-                    lines.extend(kernel_path::lines_of_filters(number));
+                    requests.extend(kernel_path::filters(number));
                 }
             }
             let entering = wanted.iter().filter(|link| !paths.kernel.contains(link));
             entering.copied().collect()
         };
         let namespace = ports_namespace(part.vnet);
-        if !lines.is_empty() {
-            let made = NamespaceAccess::of_root().tc_batch(&namespace, &lines);
+        if !requests.is_empty() {
+            let made = change_ports(&namespace, &requests);
             if let Err(error) = made {
                 return self.refuse_kernel_paths(&namespace, &possible, &error.to_string());
             }
