@@ -16,6 +16,7 @@ use carina_vnet_roles::identity::{Identity, Role};
 use carina_vnet_roles::keys::{Tls, party_of};
 use carina_vnet_roles::log::Log;
 use carina_vnet_roles::shares::{Share, Shares};
+use carina_vnet_roles::wire::limit_buffers;
 use rustls::{ServerConnection, StreamOwned};
 
 /// Accepts nodes from the agents of other hosts until it is dropped; a node that is being received
@@ -146,6 +147,7 @@ impl Inner {
             ))
         })?;
         set_limits(&stream, PIECE)?;
+        limit_buffers(&stream, BUFFER_BYTES)?;
         let mut wire = StreamOwned::new(session, stream);
         let taken = self.agent.take_node(&caller.name, &mut wire);
         taken.map_err(io::Error::other)?;
@@ -167,7 +169,9 @@ impl GuestCaller for AgentConnector {
             tls: self.tls.clone(),
         };
         let connection = callee.connect().map_err(io::Error::other)?;
-        Ok(Box::new(connection.into_stream(PIECE)?))
+        let stream = connection.into_stream(PIECE)?;
+        stream.sock.limit_buffers(BUFFER_BYTES)?;
+        Ok(Box::new(stream))
     }
 }
 
@@ -221,6 +225,9 @@ const OF_SOURCE_MAX: usize = 8;
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Longest time until the next piece of a guest; a QEMU is started meanwhile.
 const PIECE: Duration = Duration::from_secs(60);
+/// Most bytes of a guest that wait at either end of the connection. The last bytes are sent while
+/// the guest is paused, and come after those that wait: longer buffers pause it longer.
+const BUFFER_BYTES: usize = 256 << 10;
 /// Time between two checks for new connections.
 const LOOK: Duration = Duration::from_millis(50);
 

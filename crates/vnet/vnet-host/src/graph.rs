@@ -163,15 +163,20 @@ fn add_underlay(graph: &mut Graph, port: &UnderlayPort, tunnels: Vec<MuxTunnel>)
         gateway: port.wanted.gateway,
     };
     graph.app(MUX_APP, config);
+    add_underlay_port(graph, port);
+    graph.link(&format!("{MUX_APP}.{WIRE} -> {UNDERLAY_APP}.input"))?;
+    graph.link(&format!("{UNDERLAY_APP}.output -> {MUX_APP}.{WIRE}"))?;
+    Ok(())
+}
+
+/// Adds the app of the underlay's interface, without links, or replaces it by an equal one.
+pub(crate) fn add_underlay_port(graph: &mut Graph, port: &UnderlayPort) {
     let interface = AfPacketConfig {
         netns: Some(port.wanted.netns.clone()),
         promiscuous: false,
         ..AfPacketConfig::of(&port.wanted.interface)
     };
     graph.app(UNDERLAY_APP, interface);
-    graph.link(&format!("{MUX_APP}.{WIRE} -> {UNDERLAY_APP}.input"))?;
-    graph.link(&format!("{UNDERLAY_APP}.output -> {MUX_APP}.{WIRE}"))?;
-    Ok(())
 }
 
 /// The rate of what this host sends into a link.

@@ -4,7 +4,7 @@
 //! in use. Therefore each end of a link has two names for its port; except during a move, only one
 //! of the two exists. Which one is read from the namespace of the ports and stored nowhere else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use carina_frame_engine::counter_file;
@@ -14,7 +14,12 @@ use crate::names::{port, port_app};
 
 /// The link ends that use their second port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PortSelection(BTreeSet<LinkEnd>);
+pub struct PortSelection {
+    second: BTreeSet<LinkEnd>,
+    /// While a node moves: ends whose port still has a name of the end that they were before, with
+    /// that end, and whether the port is its second one.
+    former: BTreeMap<LinkEnd, (LinkEnd, bool)>,
+}
 
 impl PortSelection {
     /// The ends of which only the second port is among these interfaces of the ports' namespace.
@@ -28,63 +33,79 @@ impl PortSelection {
             Some((link.parse().ok()?, side.parse().ok()?))
         });
         let only = ends.filter(|(link, side)| !exists(&port(*link, *side)));
-        PortSelection(only.collect())
+        PortSelection {
+            second: only.collect(),
+            former: BTreeMap::new(),
+        }
     }
 
     /// Name of the port that an end uses.
     pub fn port(&self, end: LinkEnd) -> String {
-        self.name(port(end.0, end.1), end)
+        self.name(end, port)
     }
 
     /// Name of the app for the port that an end uses.
     pub fn app(&self, end: LinkEnd) -> String {
-        self.name(port_app(end.0, end.1), end)
+        self.name(end, port_app)
     }
 
-    fn name(&self, first: String, end: LinkEnd) -> String {
-        if self.0.contains(&end) {
-            first + SECOND
-        } else {
-            first
-        }
+    fn name(&self, end: LinkEnd, name: fn(u32, usize) -> String) -> String {
+        let own = || (end, self.second.contains(&end));
+        let ((link, side), is_second) = self.former.get(&end).copied().unwrap_or_else(own);
+        let first = name(link, side);
+        if is_second { first + SECOND } else { first }
+    }
+
+    /// Whether an end uses its second port.
+    pub fn is_second(&self, end: LinkEnd) -> bool {
+        self.second.contains(&end)
     }
 
     /// A copy in which the given ends use their respective other port.
     pub fn with_others(&self, ends: &[LinkEnd]) -> PortSelection {
         let ends = ends.iter().copied().collect();
-        PortSelection(self.0.symmetric_difference(&ends).copied().collect())
+        PortSelection {
+            second: self.second.symmetric_difference(&ends).copied().collect(),
+            former: self.former.clone(),
+        }
     }
 
     /// Records whether an end uses its second port.
     pub fn set(&mut self, end: LinkEnd, is_second: bool) {
         if is_second {
-            self.0.insert(end);
+            self.second.insert(end);
         } else {
-            self.0.remove(&end);
+            self.second.remove(&end);
         }
     }
 
     /// Removes the entry of an end; the end then counts as using its first port.
     pub fn forget_end(&mut self, end: LinkEnd) {
-        self.0.remove(&end);
+        self.second.remove(&end);
     }
 
     /// Whether the link `link` has an end that uses its second port.
     pub fn has_second(&self, link: u32) -> bool {
-        self.0.iter().any(|(of, _)| *of == link)
+        self.second.iter().any(|(of, _)| *of == link)
     }
 
     /// Moves the entry of end `from` to `to`, for an end that gets another side number.
     pub fn change_side(&mut self, from: LinkEnd, to: LinkEnd) {
-        if self.0.remove(&from) {
-            self.0.insert(to);
+        if self.second.remove(&from) {
+            self.second.insert(to);
         }
+    }
+
+    /// Lets end `to` use the port that end `from` has used, under its present name.
+    pub fn keep_name(&mut self, from: LinkEnd, to: LinkEnd) {
+        let is_second = self.second.remove(&from);
+        self.former.insert(to, (from, is_second));
     }
 
     /// Removes the entries of all ends of removed links, so that a later link of the same number
     /// uses its first ports.
     pub fn forget(&mut self, links: &[u32]) {
-        self.0.retain(|(link, _)| !links.contains(link));
+        self.second.retain(|(link, _)| !links.contains(link));
     }
 }
 
@@ -146,6 +167,13 @@ mod tests {
         assert_eq!(
             (moved.port((0, 0)), moved.port((0, 1))),
             ("l0.0b".into(), "l0.1".into())
+        );
+        let mut moves = moved.clone();
+        moves.keep_name((0, 0), (0, 1));
+        moves.set((0, 0), false);
+        assert_eq!(
+            (moves.port((0, 0)), moves.app((0, 1))),
+            ("l0.0".into(), "l0-0b".into())
         );
         moved.forget(&[0]);
         assert_eq!(moved, PortSelection::default());

@@ -327,7 +327,7 @@ pub(crate) mod tests {
     }
 
     /// The part of one host with the nodes `here`; the other nodes are on another host.
-    fn divided(here: &[&str]) -> HostPart {
+    pub(crate) fn divided(here: &[&str]) -> HostPart {
         let text = "[vnet]\nname = \"x\"\n[defaults]\nkind = \"namespace\"\n[node.a]\n[node.b]\n\
                     [[link]]\nends = [\"a\", \"b\"]\nrate = \"1Mbps\"\nas = \"gre\"\n";
         let document = Document::read(text, Form::Toml).unwrap();

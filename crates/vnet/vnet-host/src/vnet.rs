@@ -10,6 +10,7 @@ mod moving;
 mod nodes;
 mod paths;
 mod probing;
+mod redirecting;
 mod saving;
 mod sending;
 mod starting;

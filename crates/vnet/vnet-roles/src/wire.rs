@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
@@ -55,6 +56,18 @@ impl Wire {
         }
     }
 
+    /// Limits how many bytes wait in the buffers of a TCP connection at this end
+    /// ([`limit_buffers`]). A flow has no such buffers.
+    ///
+    /// # Errors
+    /// As for [`limit_buffers`].
+    pub fn limit_buffers(&self, bytes: usize) -> io::Result<()> {
+        match self {
+            Wire::Tcp(stream) => limit_buffers(stream, bytes),
+            Wire::Flow(_) => Ok(()),
+        }
+    }
+
     /// A handle to end the connection from another thread.
     ///
     /// # Errors
@@ -65,6 +78,17 @@ impl Wire {
             Wire::Flow(stream) => stream.get_ref().try_clone().map(Ender::Flow),
         }
     }
+}
+
+/// Limits how many bytes wait to be sent and to be read at this end of a TCP connection. What waits
+/// delays what is written after it.
+///
+/// # Errors
+/// The system refuses.
+pub fn limit_buffers(stream: &TcpStream, bytes: usize) -> io::Result<()> {
+    set_socket_send_buffer_size(stream, bytes)?;
+    set_socket_recv_buffer_size(stream, bytes)?;
+    Ok(())
 }
 
 impl Ender {

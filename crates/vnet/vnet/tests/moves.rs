@@ -287,6 +287,14 @@ fn node_that_moves_is_promised_room_at_both_hosts() {
         (names(&house, "h1"), names(&house, "h2")),
         (vec!["s".into()], vec!["m".into()])
     );
+    // The order to send has told the source what it has afterwards.
+    let after = &house.hosts["h1"].has[&VNET];
+    assert!(house.ordered("h1", |message| {
+        let ToAgent::Send(order) = message else {
+            return false;
+        };
+        (&order.part.nodes, &order.part.links) == (&after.nodes, &after.links)
+    }));
     let paused_us = Some(9);
     house.says("h2", 42, MoveState::Runs { paused_us });
     assert_eq!(house.outcome(42), Some(MoveOutcome::Moved { paused_us }));

@@ -8,7 +8,6 @@ use carina_vnet::message::{MoveState, ReceiveNode, SendNode};
 
 use super::Agent;
 use super::network::Network;
-use crate::admission_check::check;
 use crate::directory::part_name;
 use crate::error::{Attempt, Error, Result};
 use crate::guest_wire::{self, GuestCaller, GuestWire, Offer};
@@ -88,13 +87,8 @@ impl Agent {
         if network.generation() != part.generation || network.has_move(order.number) {
             return Ok(());
         }
-        let own = HostPart {
-            vnet: network.record().vnet,
-            ..(**part).clone()
-        };
-        let checked = own.check().map_err(Error::from);
-        match checked.and_then(|()| check(&own)) {
-            Ok(()) => vnet.await_node(order, own),
+        match self.checked(part, &network) {
+            Ok(own) => vnet.await_node(order, own),
             Err(error) => network.fail_move(order.number, &error),
         }
         Ok(())
@@ -108,8 +102,16 @@ impl Agent {
         if network.generation() >= order.generation || network.has_move(order.number) {
             return Ok(());
         }
+        let own = match self.checked(&order.part, &network) {
+            Ok(own) => own,
+            Err(error) => {
+                network.fail_move(order.number, &error);
+                return Ok(());
+            }
+        };
         network.set_move(order.number, MoveState::Sending {});
-        let (order, caller) = (order.clone(), self.moves.lock().caller.clone());
+        let (mut order, caller) = (order.clone(), self.moves.lock().caller.clone());
+        *order.part = own;
         let act = move || {
             let called = caller.ok_or(Error::Ended("the way to other agents"));
             let what = format!("calling host {}", order.to);
@@ -118,6 +120,16 @@ impl Agent {
         };
         let thread = std::thread::Builder::new().name("vnet-move".into());
         thread.spawn(act).map(drop).attempt("starting a thread")
+    }
+
+    /// The part that a host has after a move, with the uid in this host's names, if this host can
+    /// make it.
+    fn checked(&self, part: &HostPart, network: &Network) -> Result<HostPart> {
+        self.check(part, &self.lock())?;
+        Ok(HostPart {
+            vnet: network.record().vnet,
+            ..part.clone()
+        })
     }
 
     pub(super) fn end_move(&self, vnet: VnetId, number: u64) -> Result<()> {

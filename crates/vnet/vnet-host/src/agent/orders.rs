@@ -214,7 +214,11 @@ impl Agent {
 
     /// Checks a part against this host's abilities, and that no other network uses the same
     /// tunnels.
-    fn check(&self, part: &HostPart, networks: &BTreeMap<String, Arc<Network>>) -> Result<()> {
+    pub(super) fn check(
+        &self,
+        part: &HostPart,
+        networks: &BTreeMap<String, Arc<Network>>,
+    ) -> Result<()> {
         part.check()?;
         check_starts(part)?;
         admission_check::check(part)?;

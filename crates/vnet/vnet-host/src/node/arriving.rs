@@ -178,15 +178,10 @@ impl Arrival {
         write(&dir.destination(), &self.note)
     }
 
-    /// Resumes the guest, unless it runs.
+    /// Resumes the guest. QEMU does nothing if the guest runs.
     pub(crate) fn resume(&self) -> Result<()> {
-        let what = || format!("resuming VM {}", self.note.node);
-        let state = carina_vm::guest_state(self.running.record()).attempt(what())?;
-        if state.running {
-            Ok(())
-        } else {
-            self.running.resume().attempt(what())
-        }
+        let what = format!("resuming VM {}", self.note.node);
+        self.running.resume().attempt(what)
     }
 
     /// Moves the files to the place of a machine that was started here.

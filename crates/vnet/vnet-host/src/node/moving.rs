@@ -146,10 +146,15 @@ impl Move<'_> {
     }
 
     /// Sends the guest over a connection to another agent, whose QEMU waits for it. Afterwards the
-    /// guest is paused.
-    pub(crate) fn send_into(&self, connection: UnixStream, limit: Duration) -> Result<Migration> {
+    /// guest is paused. Calls `at_stop` when it pauses.
+    pub(crate) fn send_into(
+        &self,
+        connection: UnixStream,
+        limit: Duration,
+        at_stop: impl FnOnce(),
+    ) -> Result<Migration> {
         let what = format!("sending VM {}", self.record.name);
-        carina_vm::send_guest(&self.record, connection, limit, || {}).attempt(what)
+        carina_vm::send_guest(&self.record, connection, limit, at_stop).attempt(what)
     }
 
     /// Sends the guest to the new QEMU. Calls `at_stop` when the guest is paused.

@@ -11,7 +11,6 @@ use carina_vnet::message::{MoveState, ReceiveNode};
 use super::{Vnet, lock};
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
-use crate::graph::add_port_app;
 use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
 use crate::making::{make_ends, remove_named, rename};
 use crate::names::end_of;
@@ -106,6 +105,7 @@ impl Vnet {
             Ok(sent) => sent,
             Err(error) => {
                 let part = lock(&self.part);
+                self.lead_back(&part);
                 let _ = arrival.give_up(&self.dir, &part);
                 return Err(error);
             }
@@ -114,6 +114,7 @@ impl Vnet {
         let Some(awaited) = all.get_mut(&offer.number) else {
             drop(all);
             let part = lock(&self.part);
+            self.lead_back(&part);
             arrival.give_up(&self.dir, &part)?;
             return Err(Error::NotAwaited(offer.node.clone()));
         };
@@ -161,15 +162,11 @@ impl Vnet {
         };
         let arrival = Arrival::prepare(&site, wanted, &offer.hardware, note)?;
         // The engine already opens the new ports, because that takes a while.
-        let opened = self.graph(&now).and_then(|mut graph| {
-            for end in &ends {
-                add_port_app(&mut graph, *end, &second);
-            }
-            self.plane.become_graph(graph)
-        });
+        let opened = self.prepare_coming(&now, &part, &offer.node, &second);
         match opened.and_then(|()| self.progress.check()) {
             Ok(()) => Ok(arrival),
             Err(error) => {
+                self.lead_back(&now);
                 arrival.give_up(&self.dir, &now)?;
                 Err(error)
             }
@@ -187,11 +184,39 @@ impl Vnet {
         let taken = guest_wire::take_pieces(wire, &mut qemu);
         let ended = taken.and_then(|()| qemu.shutdown(Shutdown::Write));
         ended.attempt(what)?;
-        arrival.wait()?;
+        std::thread::scope(|scope| {
+            scope.spawn(|| self.lead_to(arrival.note()));
+            arrival.wait()
+        })?;
         let sent = guest_wire::read(wire).attempt(what)?;
         arrival.complete(&self.dir)?;
         self.progress.check()?;
         Ok(sent)
+    }
+
+    /// Makes the links of a node that has arrived lead to it. If that fails, the next part does it.
+    fn lead_to(&self, note: &ArrivalNote) {
+        let awaited = lock(&self.arrivals);
+        let part = awaited
+            .get(&note.number)
+            .map(|state| Arc::clone(&state.part));
+        drop(awaited);
+        let Some((part, wanted)) = part
+            .as_ref()
+            .and_then(|part| Some((part, part.node(&note.node)?)))
+        else {
+            return;
+        };
+        let ends = ends_of(part, wanted).into_iter().zip(&note.ports);
+        let came: Vec<(LinkEnd, bool)> = ends
+            .map(|(end, port)| (end, both_ports(end)[1] == *port))
+            .collect();
+        if let Err(error) = self.lead_to_arrived(part, &note.node, &came) {
+            self.progress.tell(format!(
+                "links of node {} are redirected late: {error}",
+                note.node
+            ));
+        }
     }
 
     /// Resumes nodes that have arrived and that `part` contains, and adds them to `there`. Gives up
@@ -264,7 +289,10 @@ impl Vnet {
     pub(super) fn await_no_longer(&self, part: &HostPart, number: u64) -> Result<()> {
         let awaited = lock(&self.arrivals).remove(&number);
         match awaited.and_then(|awaited| awaited.arrival) {
-            Some(arrival) => arrival.give_up(&self.dir, part),
+            Some(arrival) => {
+                self.lead_back(part);
+                arrival.give_up(&self.dir, part)
+            }
             None => Ok(()),
         }
     }

@@ -38,6 +38,7 @@ impl Vnet {
             Ok(Ending::Away) => return self.progress.tell(format!("node {name} was sent")),
             Ok(Ending::Here(error)) | Err(error) => error,
         };
+        self.lead_back(&lock(&self.part));
         let stayed = stay(&self.dir, name);
         self.progress.tell(match stayed {
             Ok(()) => format!("node {name} stays where it was: {error}"),
@@ -70,13 +71,20 @@ impl Vnet {
         };
         guest_wire::write(wire, &offer).attempt(what())?;
         answer(wire, &order.to)?;
+        let ahead = self.prepare_leaving(&part, &order.part, name)?;
         note_away(&self.dir, name, order.number)?;
+        let mut led = Ok(());
         let stood = send(
-            &moving,
+            (&moving, || led = self.plane.become_graph(ahead)),
             wire,
             Duration::from_millis(order.limit_ms),
             &what(),
         )?;
+        if let Err(error) = led {
+            // The next part does it.
+            self.progress
+                .tell(format!("links of node {name} are redirected late: {error}"));
+        }
         let paused_us = u64::try_from(stood.as_micros()).unwrap_or(u64::MAX);
         // From here on the destination may have the complete node, whatever fails.
         let sent = guest_wire::write(wire, &Sent { paused_us });
@@ -128,7 +136,10 @@ impl Vnet {
         for (node, of) in away(&self.dir)? {
             if of == number {
                 match part.node(&node) {
-                    Some(_) => stay(&self.dir, &node)?,
+                    Some(_) => {
+                        self.lead_back(&part);
+                        stay(&self.dir, &node)?;
+                    }
                     None => forget_away(&self.dir, &node)?,
                 }
                 self.progress.tell(format!("node {node} stays here"));
@@ -140,9 +151,10 @@ impl Vnet {
     }
 }
 
-/// Sends QEMU's data, and returns how long the guest has been paused.
+/// Sends QEMU's data, and returns how long the guest has been paused. Calls `at_stop` when the
+/// guest pauses.
 fn send(
-    moving: &Move<'_>,
+    (moving, at_stop): (&Move<'_>, impl FnOnce()),
     wire: &mut dyn GuestWire,
     limit: Duration,
     what: &str,
@@ -156,7 +168,7 @@ fn send(
             drop(near);
             sent
         });
-        let sent = moving.send_into(qemu, limit);
+        let sent = moving.send_into(qemu, limit, at_stop);
         let relayed = relay.join().unwrap_or_else(|_| {
             let what = "the relay of the guest has ended";
             Err(std::io::Error::other(what))

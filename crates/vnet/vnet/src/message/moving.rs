@@ -55,6 +55,9 @@ pub struct SendNode {
     pub at: String,
     /// Time that the move may take, ms.
     pub limit_ms: u64,
+    /// The source's part as it will be after the move. When the guest pauses, the source redirects
+    /// the links of the node to where they lead in this part.
+    pub part: Box<HostPart>,
 }
 
 /// Tunnel ends of links between providers that move together with a node. The sender repeats each

@@ -223,6 +223,12 @@ impl<S: Store> Pip<S> {
                     to: moving.to.clone(),
                     at,
                     limit_ms: moving.until_ms - now.as_millis(),
+                    part: Box::new(hosting::host_part(
+                        vnet,
+                        made,
+                        &moving.placement,
+                        &moving.from,
+                    )),
                 };
                 let from = moving.from.clone();
                 // A source that cannot send answers with a report that does not mention the move.
