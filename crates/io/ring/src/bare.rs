@@ -34,15 +34,19 @@ struct Bare {
 
 impl Bare {
     fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
-        if !capacity.is_power_of_two() || !capacity.is_multiple_of(4096) {
-            let what = format!("capacity {capacity} is not a power of two of at least 4096");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        }
         // The data is mapped twice in a row, so that each message is contiguous wherever it begins.
-        Ok(Self {
-            map: Mapping::mirrored(fd, offset, DATA, capacity)?,
-            capacity,
-        })
+        Self::over(Mapping::mirrored(fd, offset, DATA, capacity)?, capacity)
+    }
+
+    fn over(map: Mapping, capacity: usize) -> io::Result<Self> {
+        let what = if !capacity.is_power_of_two() || !capacity.is_multiple_of(4096) {
+            format!("capacity {capacity} is not a power of two of at least 4096")
+        } else if map.len() != DATA + 2 * capacity {
+            format!("{} bytes are mapped for a ring of {capacity}", map.len())
+        } else {
+            return Ok(Self { map, capacity });
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
 
     fn tail(&self) -> &AtomicU64 {
@@ -87,11 +91,24 @@ impl BareSender {
     /// `InvalidInput` if the capacity is not a power of two of at least 4096; the system's refusal
     /// to map.
     pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
-        Ok(Self {
-            ring: Bare::map(fd, offset, capacity)?,
+        Ok(Self::of(Bare::map(fd, offset, capacity)?))
+    }
+
+    /// Like [`BareSender::map`], for memory that the caller has mapped: a header of 4096 bytes and
+    /// the data, and the data once more directly behind.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the capacity is not possible, or the mapping has another length.
+    pub fn over(map: Mapping, capacity: usize) -> io::Result<Self> {
+        Ok(Self::of(Bare::over(map, capacity)?))
+    }
+
+    fn of(ring: Bare) -> Self {
+        Self {
+            ring,
             tail: 0,
             head_seen: 0,
-        })
+        }
     }
 
     /// Copies a message into the ring; the call does not wait. Returns `false` if the ring is full.
@@ -160,12 +177,25 @@ impl BareReceiver {
     /// # Errors
     /// As for [`BareSender::map`].
     pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
-        Ok(Self {
-            ring: Bare::map(fd, offset, capacity)?,
+        Ok(Self::of(Bare::map(fd, offset, capacity)?))
+    }
+
+    /// Like [`BareReceiver::map`], for memory that the caller has mapped as for
+    /// [`BareSender::over`].
+    ///
+    /// # Errors
+    /// As for [`BareSender::over`].
+    pub fn over(map: Mapping, capacity: usize) -> io::Result<Self> {
+        Ok(Self::of(Bare::over(map, capacity)?))
+    }
+
+    fn of(ring: Bare) -> Self {
+        Self {
+            ring,
             head: 0,
             head_told: 0,
             tail_seen: 0,
-        })
+        }
     }
 
     /// Returns the bytes of further messages, with their length fields, that this end already knows

@@ -7,14 +7,16 @@ use carina_api::DifName;
 use carina_measure::results::{Metric, Samples};
 use carina_measure::traffic::{Arrivals, Rate, Sizes};
 use carina_measure::transport::bare::{BARE_SDU_MAX, BarePlace, BareTransport};
+use carina_measure::transport::grants::GRANTED_SDU_MAX;
 use carina_measure::transport::udp::UDP_SDU_MAX;
 use carina_measure::trial::client::Trial;
 use carina_measure::trial::job::{Direction, Job, Via};
 
 use crate::Progress;
 use crate::client::Client;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::failures::Failures;
+use crate::vchan::{VCHAN_SDU_MAX, VchanClient};
 
 /// A system that a benchmark measures: its name, and what carries its SDUs.
 #[derive(Debug, Clone)]
@@ -57,6 +59,13 @@ pub enum TransportSpec {
         /// Place of the rings in the server's system.
         server: BarePlace,
     },
+    /// Two bare rings in memory that the server's domain of Xen grants to Dom0, the client's.
+    Grants {
+        /// Number of the server's domain.
+        domain: u16,
+    },
+    /// A stream of libxenvchan, measured by a program of its own.
+    Vchan(VchanClient),
 }
 
 /// The systems whose two processes are pinned to CPUs 0 and 1.
@@ -157,6 +166,8 @@ impl System {
         match self.transport {
             TransportSpec::Udp { .. } => sdu <= UDP_SDU_MAX,
             TransportSpec::Bare { .. } => sdu <= BARE_SDU_MAX,
+            TransportSpec::Grants { .. } => sdu <= GRANTED_SDU_MAX,
+            TransportSpec::Vchan(_) => sdu <= VCHAN_SDU_MAX,
             _ => true,
         }
     }
@@ -200,6 +211,10 @@ impl System {
         (rate, pin): (Option<Rate>, Option<[usize; 2]>),
     ) -> Result<Trial> {
         let case = format!("{} with SDUs of {sdu} bytes", self.name);
+        if let TransportSpec::Vchan(program) = &self.transport {
+            let measured = program.measure(direction, sdu, time_ns);
+            return measured.map_err(|error| error.in_case(case));
+        }
         let client = client.of(self.name);
         let via = self
             .via(client)
@@ -243,6 +258,14 @@ impl System {
                 device: device.clone(),
                 port: *port,
             },
+            TransportSpec::Grants { domain } => Via::Grants {
+                client: 0,
+                server: *domain,
+            },
+            TransportSpec::Vchan(_) => {
+                let what = "libxenvchan is measured by a program of its own";
+                return Err(Error::Client(what.to_owned()));
+            }
             TransportSpec::Bare { client, server } => {
                 BareTransport::prepare(client)?;
                 Via::Bare {

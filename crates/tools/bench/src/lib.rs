@@ -3,6 +3,7 @@
 //! | module | what is measured |
 //! |---|---|
 //! | [`hv`] | an application in a VM and one on its host |
+//! | [`xen`] | the same for a domain of Xen and Dom0 |
 //! | [`local`] | two processes of one system |
 //! | [`flows`] | many flows open at once |
 //! | [`instantiate`] | virtual networks of machines, made from a request |
@@ -94,12 +95,14 @@ pub mod scale;
 mod testpmd;
 #[cfg(feature = "all")]
 mod two_nodes;
+mod vchan;
 #[cfg(feature = "all")]
 pub mod vhost;
 pub mod vm_and_host;
 mod vsock_peer;
 #[cfg(feature = "all")]
 pub mod wrap;
+pub mod xen;
 
 pub use error::{Error, Result};
 pub use failures::FAILURES_MAX;

@@ -15,12 +15,13 @@ use carina_bench::restart::{self, RestartOptions};
 use carina_bench::vhost;
 use carina_bench::vm_and_host;
 use carina_bench::wrap;
-use carina_bench::{crowd, hv};
+use carina_bench::{crowd, hv, xen};
 use carina_measure::results::{OURS, Results};
 use clap::Subcommand;
 
 use crate::Shared;
 use crate::commands::measured::{PROGRESS, all_measured, show};
+use crate::commands::vm::xen::Hypervisor;
 use crate::failure::{Attempt, Outcome, usage};
 use crate::interrupt::{TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line};
@@ -41,7 +42,7 @@ pub(crate) enum BenchCommand {
     #[command(
         after_help = "Examples:\n  carina bench hv --json > hv.json\n  carina bench hv \
         --sizes 64,4000,1M --runs 7 --time 1s\n  carina bench hv --systems vsock --crowd 63 --time \
-        5s\n\nBoots one VM. As root, or where user \
+        5s\n  carina bench hv --hypervisor xen\n\nBoots one VM. As root, or where user \
         namespaces are allowed, the command also measures the other systems in that VM."
     )]
     Hv(HvArgs),
@@ -249,6 +250,12 @@ pub(crate) fn run(shared: &Shared, command: BenchCommand) -> Outcome {
 
 fn hv_of(shared: &Shared, args: HvArgs) -> Outcome {
     let options = args.options()?;
+    if args.hypervisor == Hypervisor::Xen {
+        end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
+        let results = xen::run(&options)?;
+        show(shared, &results, &hv::TABLES, &xen::SYSTEMS)?;
+        return all_measured(&results);
+    }
     let network = vm_and_host::enter_network(args.in_network_namespace, PROGRESS)?;
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let (results, tables) = match args.crowd {

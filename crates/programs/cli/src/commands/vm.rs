@@ -6,7 +6,7 @@ mod cards;
 mod ip_link;
 mod own_guest;
 mod vsock;
-mod xen;
+pub(crate) mod xen;
 
 use std::path::PathBuf;
 use std::time::Duration;

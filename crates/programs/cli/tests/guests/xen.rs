@@ -5,10 +5,14 @@
 //! xen::link_comes_back -- --ignored`. With `CARINA_XEN_CPU=qemu64,+svm,+npt`, QEMU emulates what
 //! PVH domains need; domains then are PVH, otherwise PV.
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use self::dom0::Dom0;
-use crate::house::until;
+use serde_json::Value;
+
+use self::dom0::{Dom0, Extras, xen_host};
+use crate::house::{CARINA, until};
 
 mod dom0;
 
@@ -54,6 +58,75 @@ fn link_comes_back_after_save_and_restore() {
     dom0.in_domain("a", "! dmesg | grep -q 'kernel BUG'");
     dom0.does("carina vm stop a");
 }
+
+#[test]
+#[ignore = "boots a domain under an emulated Xen: five minutes or more"]
+fn grants_are_measured_beside_other_systems() {
+    let Some(xen) = xen_host() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let vchan = compiled_vchan(directory.path(), &xen.libraries());
+    let tools = Path::new(CARINA).with_file_name("carina-tools");
+    let mut programs = vec![("/bin/carina-tools", tools.as_path())];
+    programs.extend(vchan.as_deref().map(|path| ("/bin/carina-vchan", path)));
+    let dom0 = Dom0::boot_with(
+        &xen,
+        &Extras {
+            programs: &programs,
+            modules: &["xen_netback", "bridge"],
+            of_domains: &["xen_netfront"],
+        },
+    );
+    let options = std::env::var("CARINA_XEN_BENCH").unwrap_or_else(|_| BENCH.to_owned());
+    let command = format!(
+        "carina --json bench hv --hypervisor xen {options} 2>/tmp/bench.log || \
+         {{ cat /tmp/bench.log >&2; tail -n 8 /var/log/xen/*.log >&2; exit 1; }}"
+    );
+    let printed = dom0.does_within(&command, MEASURED);
+    println!("{printed}");
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(printed["failures"], Value::Null);
+    let rows = printed["rows"].as_array().unwrap();
+    let systems = ["xen", "limit", "netfront", "libxenvchan"];
+    let has_vchan = usize::from(vchan.is_some());
+    for system in &systems[..3 + has_vchan] {
+        for metric in ["goodput_mbps", "rtt_us"] {
+            let mut measured = rows
+                .iter()
+                .filter(|row| row["system"] == *system && row["metric"] == metric);
+            assert!(
+                measured.any(|row| row["median"].as_f64() > Some(0.0)),
+                "{system}, {metric}"
+            );
+        }
+    }
+}
+
+/// Compiles the program that measures libxenvchan; `None` without a compiler of C.
+fn compiled_vchan(directory: &Path, libraries: &Path) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/bench/src/vchan.c");
+    let program = directory.join("carina-vchan");
+    let mut compiler = Command::new("cc");
+    compiler.arg("-O2").arg("-o").arg(&program).arg(source);
+    compiler.arg(libraries.join("libxenvchan.so.4.17"));
+    // Its own libraries are found when it runs.
+    compiler.arg("-Wl,--allow-shlib-undefined");
+    match compiler.status() {
+        Ok(status) => {
+            assert!(status.success(), "{compiler:?}");
+            Some(program)
+        }
+        Err(error) => {
+            println!("SKIP of libxenvchan: cc: {error}");
+            None
+        }
+    }
+}
+
+/// How long the benchmark may take, with the options of a user.
+const MEASURED: Duration = Duration::from_secs(3600);
+/// Options of the benchmark that show that each system is measured. For figures, see
+/// `docs/reference/benchmarks.md`.
+const BENCH: &str = "--runs 1 --time 500ms";
 
 fn domains_are_reached_by_name(dom0: &Dom0) {
     for (size, count) in [("0", 3), ("64", 30), ("1400", 30), ("64K", 5), ("1M", 2)] {

@@ -44,6 +44,8 @@ pub struct BareTransport {
     sender: BareSender,
     receiver: BareReceiver,
     pause: u32,
+    /// Further memory that must stay mapped as long as the rings.
+    _kept: Option<Mapping>,
 }
 
 impl BareTransport {
@@ -80,11 +82,25 @@ impl BareTransport {
         if !first {
             (out, back) = (back, out);
         }
-        Ok(Self {
-            sender: BareSender::map(file.as_fd(), out, CAPACITY).attempt("mapping a ring")?,
-            receiver: BareReceiver::map(file.as_fd(), back, CAPACITY).attempt("mapping a ring")?,
+        let sender = BareSender::map(file.as_fd(), out, CAPACITY);
+        let receiver = BareReceiver::map(file.as_fd(), back, CAPACITY);
+        Ok(Self::over(
+            sender.attempt("mapping a ring")?,
+            receiver.attempt("mapping a ring")?,
+            None,
+        ))
+    }
+}
+
+impl BareTransport {
+    /// A transport over rings that the caller has mapped. `kept` stays mapped as long as the rings.
+    pub(super) fn over(sender: BareSender, receiver: BareReceiver, kept: Option<Mapping>) -> Self {
+        Self {
+            sender,
+            receiver,
             pause: 0,
-        })
+            _kept: kept,
+        }
     }
 }
 

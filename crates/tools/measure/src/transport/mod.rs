@@ -6,6 +6,7 @@
 pub mod bare;
 pub(crate) mod error;
 pub mod flow;
+pub mod grants;
 pub mod tcp;
 pub mod udp;
 pub mod unix;

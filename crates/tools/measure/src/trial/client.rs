@@ -15,6 +15,7 @@ use crate::transport::Transport;
 use crate::transport::bare::BareTransport;
 use crate::transport::error::Attempt;
 use crate::transport::flow::FlowTransport;
+use crate::transport::grants;
 use crate::transport::tcp::TcpTransport;
 use crate::transport::udp::UdpTransport;
 use crate::transport::unix::UnixTransport;
@@ -203,21 +204,14 @@ impl TrialClient {
         on_interval: &mut (dyn FnMut(&SideReport) + Send),
     ) -> Result<Trial, TrialError> {
         self.control.send(&Message::Job(job.clone()))?;
-        let at = match self.receive(ANSWER_WAIT)? {
-            Message::Opened(at) => at,
-            other => return Err(unexpected(other)),
-        };
+        let opened = self.receive(ANSWER_WAIT)?;
+        if !matches!(opened, Message::Opened(_) | Message::Granted(_)) {
+            return Err(unexpected(opened));
+        }
         let client = match &job.via {
             Via::Flow { ticket } => {
-                let target = self.carried_over.as_ref().unwrap_or(&self.target);
-                let mut control = Control::new(target.allocate()?);
-                control.send(&Message::Data { ticket: *ticket })?;
-                self.begin(
-                    FlowTransport::new(control.into_flow()),
-                    None,
-                    job,
-                    on_interval,
-                )?
+                let flow = self.data_flow(*ticket)?;
+                self.begin(flow, None, job, on_interval)?
             }
             Via::Udp {
                 client,
@@ -231,11 +225,11 @@ impl TrialClient {
             }
             Via::Udp { client, .. } => {
                 let (socket, local) = UdpTransport::bind(*client)?;
-                let transport = UdpTransport::connect(socket, address(at)?)?;
+                let transport = UdpTransport::connect(socket, address(&opened)?)?;
                 self.begin(transport, Some(local), job, on_interval)?
             }
             Via::Tcp { .. } => {
-                let connected = TcpStream::connect_timeout(&address(at)?, ANSWER_WAIT);
+                let connected = TcpStream::connect_timeout(&address(&opened)?, ANSWER_WAIT);
                 let stream = connected.attempt("connecting TCP")?;
                 self.begin(TcpTransport::new(stream)?, None, job, on_interval)?
             }
@@ -251,6 +245,10 @@ impl TrialClient {
             Via::Bare { client, .. } => {
                 self.begin(BareTransport::open(client, true)?, None, job, on_interval)?
             }
+            Via::Grants { server, .. } => {
+                let rings = grants::map(*server, reference(&opened)?)?;
+                self.begin(rings, None, job, on_interval)?
+            }
         };
         let (server, unreported) = self.report(job, &client)?;
         Ok(Trial {
@@ -259,6 +257,14 @@ impl TrialClient {
             server,
             unreported,
         })
+    }
+
+    /// Allocates the flow of the job with this ticket.
+    fn data_flow(&self, ticket: u64) -> Result<FlowTransport, TrialError> {
+        let target = self.carried_over.as_ref().unwrap_or(&self.target);
+        let mut control = Control::new(target.allocate()?);
+        control.send(&Message::Data { ticket })?;
+        Ok(FlowTransport::new(control.into_flow()))
     }
 
     /// Waits for the server's report for as long as the server can take to notice the end.
@@ -344,8 +350,20 @@ pub fn on_own_thread<T: Send>(
     })
 }
 
-fn address(at: Option<SocketAddr>) -> Result<SocketAddr, TrialError> {
-    at.ok_or(TrialError::NoAddress)
+/// The address at which the server has opened its end.
+fn address(opened: &Message) -> Result<SocketAddr, TrialError> {
+    match opened {
+        Message::Opened(Some(at)) => Ok(*at),
+        _ => Err(TrialError::NoAddress),
+    }
+}
+
+/// The grant reference of the rings that the server has opened.
+fn reference(opened: &Message) -> Result<u32, TrialError> {
+    match opened {
+        Message::Granted(reference) => Ok(*reference),
+        _ => Err(TrialError::NoReference),
+    }
 }
 
 fn unexpected(message: Message) -> TrialError {

@@ -40,6 +40,9 @@ pub enum TrialError {
     /// The other side opened a socket without reporting its address.
     #[error("the other side opened a socket without reporting its address")]
     NoAddress,
+    /// The other side granted memory without reporting the grant reference.
+    #[error("the other side granted memory without reporting the grant reference")]
+    NoReference,
     /// The client ended between its request and its connection.
     #[error("the client left before it connected")]
     ClientLeft,

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use carina_sys::XenDomain;
 use serde::{Deserialize, Serialize};
 
 use crate::sequence::Tally;
@@ -64,6 +65,13 @@ pub enum Via {
         client: BarePlace,
         /// Place of the rings in the server's system.
         server: BarePlace,
+    },
+    /// Bare rings in memory that the server's domain of Xen grants to the client's.
+    Grants {
+        /// Number of the client's domain.
+        client: XenDomain,
+        /// Number of the server's domain.
+        server: XenDomain,
     },
 }
 
@@ -179,6 +187,8 @@ pub enum Message {
     /// The server tells the client that it awaits the client's transport (a socket or flow for the
     /// SDUs of the job). Holds the address on which the server listens, if the transport has one.
     Opened(Option<SocketAddr>),
+    /// The server has granted memory with its rings, in place of `Opened`: the grant reference.
+    Granted(u32),
     /// The client tells the server that its end of the transport is open. Holds the address of this
     /// end, if the transport has one.
     Connected(Option<SocketAddr>),

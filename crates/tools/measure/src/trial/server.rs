@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use crate::transport::Transport;
 use crate::transport::bare::BareTransport;
 use crate::transport::error::Attempt;
 use crate::transport::flow::FlowTransport;
+use crate::transport::grants;
 use crate::transport::tcp::TcpTransport;
 use crate::transport::udp::UdpTransport;
 use crate::transport::unix::UnixTransport;
@@ -165,8 +166,9 @@ enum Opening {
     Bare(BareTransport),
 }
 
-fn open(via: &Via) -> Result<(Opening, Option<SocketAddr>), TrialError> {
-    Ok(match via {
+/// Opens the server's end. Returns the message that tells the client where.
+fn open(via: &Via) -> Result<(Opening, Message), TrialError> {
+    let (opening, at) = match via {
         Via::Flow { ticket } => (Opening::Flow(*ticket), None),
         Via::Udp { server, .. } => {
             let (socket, local) = UdpTransport::bind(*server)?;
@@ -187,7 +189,12 @@ fn open(via: &Via) -> Result<(Opening, Option<SocketAddr>), TrialError> {
         }
         Via::Vsock { port, .. } => (Opening::Vsock(VsockListener::bind(*port)?), None),
         Via::Bare { server, .. } => (Opening::Bare(BareTransport::open(server, false)?), None),
-    })
+        Via::Grants { client, .. } => {
+            let (rings, reference) = grants::grant(*client)?;
+            return Ok((Opening::Bare(rings), Message::Granted(reference)));
+        }
+    };
+    Ok((opening, Message::Opened(at)))
 }
 
 fn perform(
@@ -197,8 +204,8 @@ fn perform(
     listener: &Listener,
 ) -> Result<SideReport, TrialError> {
     job.sizes.check()?;
-    let (opening, at) = open(&job.via)?;
-    control.send(&Message::Opened(at))?;
+    let (opening, opened) = open(&job.via)?;
+    control.send(&opened)?;
     let client = match control.receive(STEP)? {
         Some(Message::Connected(client)) => client,
         Some(other) => return Err(TrialError::OutOfTurn(Box::new(other))),

@@ -9,11 +9,12 @@ use carina_bench::comparison::Pin;
 use carina_bench::hv::{self, HvOptions};
 use carina_bench::paper::Case;
 use carina_bench::wrap::TcpJob;
-use carina_bench::{Options, vm_and_host};
+use carina_bench::{Options, vm_and_host, xen};
 use carina_measure::traffic::bytes;
 use carina_text::duration::parse_ns;
 
 use super::PROGRESS;
+use crate::commands::vm::xen::Hypervisor;
 use crate::failure::{Failure, usage};
 
 /// Options of `carina bench paper`: the published measurements to repeat, the number of runs, and
@@ -58,9 +59,12 @@ pub(crate) struct HvArgs {
     /// Cases to measure, separated by commas [default: guest-to-host,host-to-guest,echo]
     #[arg(long, value_delimiter = ',')]
     pub(super) cases: Vec<String>,
+    /// The hypervisor of the VM; xen: this system is Dom0, and the VM a domain
+    #[arg(long, value_enum, default_value = "qemu")]
+    pub(super) hypervisor: Hypervisor,
     /// Systems to compare, separated by commas; limit is a bare ring in the same memory, without
     /// Carina [default: carina,ivshmem-plain,virtqueue,vsock,vhost-device-vsock,limit,virtio-net,
-    /// e1000]
+    /// e1000; with --hypervisor xen: xen,limit,netfront,libxenvchan]
     #[arg(long, value_delimiter = ',')]
     pub(super) systems: Vec<String>,
     /// Measure the round-trip time of a flow with one SDU at a time, first alone, then while this
@@ -319,16 +323,23 @@ impl TcpArgs {
 impl HvArgs {
     pub(super) fn options(&self) -> Result<HvOptions, Failure> {
         let cases = chosen("case", &hv::CASES, |case| case.0, &self.cases)?;
+        let (systems, sizes) = match self.hypervisor {
+            Hypervisor::Qemu => (&vm_and_host::SYSTEMS[..], hv::sizes()),
+            Hypervisor::Xen => (&xen::SYSTEMS[..], xen::SIZES.to_vec()),
+        };
+        if self.hypervisor == Hypervisor::Xen && self.crowd.is_some() {
+            return Err(usage("--crowd is not possible with --hypervisor xen"));
+        }
         Ok(HvOptions {
             runs: self.runs.max(1),
             time_ns: self.time,
             sizes: if self.sizes.is_empty() {
-                hv::sizes()
+                sizes
             } else {
                 self.sizes.clone()
             },
             cases,
-            systems: chosen("system", &vm_and_host::SYSTEMS, |name| *name, &self.systems)?,
+            systems: chosen("system", systems, |name| *name, &self.systems)?,
             guest_program: self.guest_program.clone(),
             progress: PROGRESS,
         })
