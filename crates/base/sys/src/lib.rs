@@ -51,7 +51,7 @@ pub use crate::socket::{
     peer_credentials, peer_has_unread, socketpair_seqpacket, socketpair_stream, unread_bytes,
 };
 pub use crate::socket_watch::SocketWatch;
-pub use crate::stop::{ReloadSignal, StopSignal};
+pub use crate::stop::{ReloadSignal, StopSignal, unblock_stop_signals};
 pub use crate::succession::{SUCCESSION, listen_tcp, lock_file};
 pub use crate::xen::{
     XenDomain, XenEventChannels, XenForeignPages, XenGrant, XenGrantedPages, XenUnmapNotice,

@@ -4,6 +4,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// A descriptor that becomes readable when SIGINT or SIGTERM arrives, or SIGHUP if requested. These
 /// signals are blocked for the calling thread and for threads that it starts afterwards.
@@ -50,6 +52,27 @@ impl StopSignal {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(StopSignal { fd })
     }
+}
+
+/// Lets SIGINT, SIGTERM and SIGHUP reach the process of this command. A new process inherits the
+/// signals that the thread which starts it blocks, and [`StopSignal`] blocks these.
+pub fn unblock_stop_signals(command: &mut Command) -> &mut Command {
+    let prepare = || {
+        // SAFETY: the set is a local, made empty before signals are added; a null old set is
+        // allowed.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure calls only functions of signal sets, which are
+    // async-signal-safe, and neither allocates nor takes a lock.
+    unsafe { command.pre_exec(prepare) }
 }
 
 impl AsFd for StopSignal {

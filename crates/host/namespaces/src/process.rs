@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use carina_sys::end_with_parent;
+use carina_sys::{end_with_parent, unblock_stop_signals};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,10 @@ impl ChildProcess {
     /// It cannot be started.
     pub fn start(command: &mut Command, what: impl Into<String>) -> Result<Self> {
         let what = what.into();
-        let child = command.spawn().attempt(format!("starting {what}"))?;
+        // SIGTERM ends the child when this value is dropped.
+        let child = unblock_stop_signals(command)
+            .spawn()
+            .attempt(format!("starting {what}"))?;
         Ok(Self { child, what })
     }
 
@@ -247,6 +250,21 @@ mod tests {
         assert!(!earlier.is_alive());
         // The signal would end the test if this record were taken for the test's own process.
         earlier.signal(Signal::KILL);
+    }
+
+    #[test]
+    fn child_of_a_thread_that_blocks_signals_does_not_block_them() {
+        let _stop = carina_sys::StopSignal::new().unwrap();
+        let mut command = Command::new("sleep");
+        let child = ChildProcess::start(command.arg("1000"), "sleep").unwrap();
+        let blocked = |pid: u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            let mut lines = status.lines();
+            let mask = lines.find_map(|line| line.strip_prefix("SigBlk:"));
+            u64::from_str_radix(mask.unwrap().trim(), 16).unwrap()
+        };
+        let term = 1 << (Signal::TERM.as_raw() - 1);
+        assert_eq!(blocked(child.id()) & term, 0);
     }
 
     #[test]

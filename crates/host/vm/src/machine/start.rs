@@ -58,6 +58,8 @@ impl Machine {
         if self.dies_with_parent {
             carina_sys::end_with_parent(&mut command);
         }
+        // A person may end QEMU with SIGTERM.
+        carina_sys::unblock_stop_signals(&mut command);
         let what = || self.run_dir.join(&self.name);
         let mut child = command
             .arg(qemu)
