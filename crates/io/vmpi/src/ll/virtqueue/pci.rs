@@ -94,13 +94,36 @@ fn mac_of(address: &str) -> io::Result<[u8; 6]> {
         // the device would reset it.
         return Ok(DEVICE_MAC);
     }
+    if is_idle(&directory) {
+        // The kernel's transport of virtio has the device, but no driver of network cards is
+        // loaded that uses it. Nothing is lost when the transport gives it up for a moment.
+        write(&directory.join("driver/unbind"), address)?;
+        let mac = mac_in_device(&directory, address);
+        if !matches!(mac, Ok(DEVICE_MAC)) {
+            write(Path::new("/sys/bus/pci/drivers_probe"), address)?;
+        }
+        return mac;
+    }
     if directory.join("driver").exists() {
         // Another driver has the device; it is left alone.
         return Ok([0; 6]);
     }
+    mac_in_device(&directory, address)
+}
+
+/// The MAC address that the device tells; no driver may have the device.
+fn mac_in_device(directory: &Path, address: &str) -> io::Result<[u8; 6]> {
     write(&directory.join("enable"), "1")?;
     let device = VirtioPci::over_sysfs(address)?;
     Ok([0, 1, 2, 3, 4, 5].map(|at| device.config(at)))
+}
+
+/// Whether the kernel's `virtio-pci` has the device and no driver of the virtio bus uses it.
+fn is_idle(directory: &Path) -> bool {
+    let driver = fs::read_link(directory.join("driver"));
+    let is_transport = driver.is_ok_and(|path| path.file_name() == Some("virtio-pci".as_ref()));
+    let virtio = entry_with_prefix(directory, "virtio");
+    is_transport && virtio.is_some_and(|virtio| !virtio.join("driver").exists())
 }
 
 /// The MAC address of the interface that the kernel's driver has created for a device. `None` if
