@@ -183,7 +183,7 @@ fn inventory_of(provider: usize, providers: usize, discovery: Discovery) -> Stri
     let (host, location) = (host(provider), location(provider));
     let (nodes, discovery) = (*NODES.end(), discovery_name(discovery));
     let memory = nodes as u64 * u64::from(MEMORY_MIB);
-    let address = format!("10.9.{}.1", provider + 1);
+    let address = format!("10.9.{}.1", 2 * provider + 1);
     let mut text = format!(
         "discovery = \"{discovery}\"\n[[hosts]]\nname = \"{host}\"\ncpus = {nodes}\n\
          memory_mib = {memory}\nlocation = \"{location}\"\naddress = \"{address}\"\n\
@@ -236,8 +236,9 @@ const VNO: &str = "acme";
 const OFFICE: &str = "10.8.0.254";
 /// Name of a host's interface to the other hosts.
 const UNDERLAY: &str = "wire";
-/// Addresses that each host has for its tunnels, of which a ring of providers needs few.
-const TUNNEL_ADDRESSES: u32 = 128;
+/// Addresses that each host has for its tunnels: each node of the largest ring may have two. They
+/// follow the host's own and end before the next host's, 512 addresses further.
+const TUNNEL_ADDRESSES: u32 = 2 * *NODES.end() as u32;
 /// How long a role may take until it listens.
 const START: Duration = Duration::from_secs(60);
 

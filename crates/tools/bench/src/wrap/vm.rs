@@ -1,9 +1,11 @@
 //! Measures unmodified programs between a VM and its host: iperf3, and a file over HTTP and ssh.
-//! The VM also has two network cards, for comparison: QEMU's user-mode network, and passt.
+//! The VM also has an address over flows, and two network cards for comparison: QEMU's user-mode
+//! network, and passt.
 //!
 //! ```text
 //!   VM, one boot                         host
 //!   carina wrap client ==== shared memory ==== carina wrap server        carina
+//!   client -- TUN -- node == shared memory == node -- TUN -- server      ip
 //!   client -- virtio-net -- QEMU -netdev user -- TCP -- server           user
 //!   client -- virtio-net -- QEMU -netdev stream -- passt -- TCP -- server    passt
 //! ```
@@ -65,6 +67,9 @@ pub const SIZES: [u64; 1] = [64 << 20];
 /// Possible numbers of bytes that a measurement transfers.
 pub const SIZES_POSSIBLE: RangeInclusive<usize> = 1 << 20..=4 << 30;
 
+/// Name of the system with IP over flows.
+pub const IP: &str = "ip";
+
 /// Name of the system with QEMU's user-mode network.
 pub const USER: &str = "user";
 
@@ -72,7 +77,7 @@ pub const USER: &str = "user";
 pub const PASST: &str = "passt";
 
 /// The systems in the order of the tables.
-pub const SYSTEMS: [&str; 3] = [OURS, USER, PASST];
+pub const SYSTEMS: [&str; 4] = [OURS, IP, USER, PASST];
 
 /// The tables of the results: case, metric, and title.
 pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
@@ -85,8 +90,13 @@ pub const TABLES: [(&str, Metric, &str); CASES.len()] = {
     tables
 };
 
-/// Required ratios of Carina's goodput to that of other systems, in every case.
-const BARS: [(&str, f64); 2] = [(USER, 5.0), (PASST, 2.0)];
+/// Required ratios of the goodput of one system to that of another, in every case.
+const BARS: [(&str, &str, f64); 4] = [
+    (OURS, USER, 5.0),
+    (OURS, PASST, 2.0),
+    (IP, USER, 1.5),
+    (IP, PASST, 1.5),
+];
 
 /// Boots the guest, starts the servers, and measures. The process must be in a network namespace of
 /// its own ([`require_network`](crate::vm_and_host::require_network)). Programs that are not
@@ -116,9 +126,10 @@ pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Resu
     let failures = failures.map_err(|error| site.explain(error))?;
     let factors = samples.factors();
     let mut notes = site.into_notes();
-    for (peer, bar) in BARS {
+    for (system, peer, bar) in BARS {
+        let factors = samples.factors_of(system);
         let lines = compare_with_bars(&factors, peer, Metric::GoodputMbps, |_| Some(bar));
-        notes.extend(lines);
+        notes.extend(lines.into_iter().map(|line| format!("{system}, {line}")));
     }
     Ok(Results {
         bench: "wrap-vm".to_owned(),

@@ -12,7 +12,7 @@ use carina_vm::{Backend, GuestImage, Image, Model};
 use carina_wrap::library::{LIBRARY, library_of};
 
 use super::client::{self, HTTP_PORT, IPERF3_PORT, SSH_KEY, SSH_PORT, Target};
-use super::{Case, PASST, USER, Work, passt};
+use super::{Case, IP, PASST, USER, Work, passt};
 use crate::booted::explain;
 use crate::cards::{Addresses, Card};
 use crate::error::{Attempt, Error, Result};
@@ -30,6 +30,7 @@ pub(super) struct Site {
     // Dropped in this order: the guest before passt, the servers and the host.
     guest: TestGuest,
     _passt: Option<ChildProcess>,
+    /// The servers, and the host's end of the addresses over the DIF.
     servers: Vec<ChildProcess>,
     node: TestNode,
 }
@@ -62,12 +63,9 @@ impl Site {
             }
         };
         progress.step("booting a VM with the shared-memory device and two cards");
-        let guest = TestGuest::start(&image, &node, spec(&node, passt.is_some()))?;
-        let systems = if passt.is_some() {
-            vec![OURS, USER, PASST]
-        } else {
-            vec![OURS, USER]
-        };
+        let guest = TestGuest::start(&image, &node, spec(&node, passt.is_some())?)?;
+        let mut systems = vec![OURS, IP, USER];
+        systems.extend(passt.is_some().then_some(PASST));
         let mut site = Site {
             systems,
             works,
@@ -115,7 +113,32 @@ impl Site {
             let name = format!("{HOST}:{port}");
             self.guest.wait_for_name_in(dif.as_str(), &name, BOOT)?;
         }
-        Ok(())
+        self.start_ip(dif.as_str())
+    }
+
+    /// Makes the TUN interface of the host, and waits until the guest reaches the host's address.
+    /// The guest's node makes the guest's interface when the module is there.
+    fn start_ip(&mut self, dif: &str) -> Result<()> {
+        let load = "while read -r file; do insmod $file; done </lib/carina/tun";
+        self.guest.run(load)?;
+        let run = self.node.path().to_string_lossy().into_owned();
+        let carina = carina()?.to_string_lossy().into_owned();
+        let address = format!("{}/24", ip_address(HOST_NUMBER));
+        let up = [
+            &carina, "--run", &run, "ip", "up", dif, "--address", &address, "--tun", NAME,
+        ];
+        let up = spawn(command(&words(up)), self.node.path(), IP)?;
+        self.servers.push(up);
+        let host = ip_address(HOST_NUMBER);
+        let until_reached = format!(
+            "for try in $(seq 60); do ping -c 1 -W 1 {host} && exit 0; sleep 1; done; exit 1"
+        );
+        let output = self.guest.run_within(&until_reached, BOOT)?;
+        if output.status == 0 {
+            return Ok(());
+        }
+        let what = format!("no echo from {host} over {dif}: {}", output.text());
+        Err(Error::NoAnswer(what))
     }
 
     /// Starts the server of a case twice: wrapped, and at a port of the kernel. Returns the port.
@@ -185,11 +208,12 @@ impl Site {
         let card = CARDS.iter().find(|card| card.system == system);
         let host = match card {
             Some(card) => ADDRESSES.of(card, HOST_NUMBER).to_string(),
+            None if system == IP => ip_address(HOST_NUMBER).to_string(),
             None => format!("{HOST}.dif.internal"),
         };
         let file = file(&files(self.node.path()), size);
         let target = Target {
-            launcher: card.map_or("carina wrap ", |_| ""),
+            launcher: if system == OURS { "carina wrap " } else { "" },
             host: &host,
             file: &file.to_string_lossy(),
             size,
@@ -310,7 +334,8 @@ fn address(number: u8) -> String {
     ADDRESSES.of(&CARDS[1], number).to_string()
 }
 
-fn spec(node: &TestNode, has_passt: bool) -> GuestSpec {
+fn spec(node: &TestNode, has_passt: bool) -> Result<GuestSpec> {
+    let dif = TestGuest::dif(NAME, VmpiKind::Ivshmem)?;
     let backend = |card: &Card| match card.system {
         PASST if has_passt => Some(Backend::Other(format!(
             "stream,server=off,addr.type=unix,addr.path={}",
@@ -322,16 +347,24 @@ fn spec(node: &TestNode, has_passt: bool) -> GuestSpec {
             Some(Backend::Other(format!("user,net={subnet}/24,host={host}")))
         }
     };
-    GuestSpec {
+    Ok(GuestSpec {
         name: NAME.to_owned(),
         vmpi: vec![VmpiKind::Ivshmem],
         memory_mib: 512,
         nics: ADDRESSES.nics(NAME, GUEST, backend),
         bridge: None,
-        node_config: String::new(),
+        node_config: format!(
+            "[[ip]]\ndif = \"{dif}\"\naddress = [\"{}/24\"]\n",
+            ip_address(GUEST)
+        ),
         parameters: Vec::new(),
         vsock_socket: None,
-    }
+    })
+}
+
+/// An address of the interfaces over the DIF.
+fn ip_address(number: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, ADDRESSES.network, IP_SUBNET, number)
 }
 
 /// Directory of the sshd's files below a node's run directory.
@@ -364,7 +397,9 @@ const ADDRESSES: Addresses = Addresses {
     network: 79,
     cards: &CARDS,
 };
-/// Last byte of an address at which the guest reaches the host's loopback interface.
+/// Third byte of the addresses over the DIF; the cards have others.
+const IP_SUBNET: u8 = 3;
+/// Last byte of an address at which the guest reaches the host.
 const HOST_NUMBER: u8 = 1;
 /// Last byte of an address of the guest.
 const GUEST: u8 = 2;
@@ -378,10 +413,12 @@ const BYTES_PER_S_MIN: u64 = 1 << 20;
 /// Number of last characters of a client's output in an error.
 const PRINTED_MAX: usize = 1000;
 
-const NOTES: [&str; 4] = [
+const NOTES: [&str; 5] = [
     "carina: client and server run under carina wrap, over shared memory; user: QEMU's -netdev \
      user, MTU 1500; passt: -netdev stream, MTU 65520; both cards are virtio-net cards of the same \
      VM",
+    "ip: TCP over IP packets that travel over flows, between TUN interfaces of guest and host \
+     (carina ip)",
     "http: python3 -m http.server and curl, without the time until the first byte",
     "ssh: ssh in the guest prints a file by cat on the host, without the time until the first byte; \
      its processor encrypts, which limits all systems",
