@@ -124,7 +124,7 @@ fn same_seed_is_the_same_run_and_another_dialect_another() {
 const PDUS_MAX: u64 = 10;
 
 /// Number of seeds of each dialect in every run of the tests.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 100;
 
 /// Dialects and seeds that once detected an error, with the number of members if it was not drawn
 /// from the seed.

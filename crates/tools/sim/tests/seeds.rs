@@ -119,7 +119,7 @@ fn a_part_of_a_scenario_is_played_as_that_part() {
 }
 
 /// Number of seeds in every run of the tests.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 100;
 
 /// Seeds that once detected an error, with the number of members if it was not drawn from the seed.
 const ONCE_FAILED: &[(u64, Option<usize>)] = &[
