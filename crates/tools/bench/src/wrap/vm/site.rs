@@ -125,7 +125,16 @@ impl Site {
         let carina = carina()?.to_string_lossy().into_owned();
         let address = format!("{}/24", ip_address(HOST_NUMBER));
         let up = [
-            &carina, "--run", &run, "ip", "up", dif, "--address", &address, "--tun", NAME,
+            &carina,
+            "--run",
+            &run,
+            "ip",
+            "up",
+            dif,
+            "--address",
+            &address,
+            "--tun",
+            NAME,
         ];
         let up = spawn(command(&words(up)), self.node.path(), IP)?;
         self.servers.push(up);
