@@ -405,8 +405,8 @@ const MODULES: [(&str, &str); 3] = [
     ("zenoh", "eclipse-zenoh"),
 ];
 
-/// Required ratios of the first system's rate to the second's, by case. Beside uvloop there are two:
-/// Carina in the event loop of asyncio, and both in the event loop of uvloop.
+/// Required ratios of the first system's rate to the second's, by case. There are two for uvloop:
+/// Carina in the event loop of asyncio, and both systems in the event loop of uvloop.
 const BARS: [(&str, &str, &[(&str, f64)]); 6] = [
     (
         OURS,
