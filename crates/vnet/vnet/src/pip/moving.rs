@@ -211,32 +211,7 @@ impl<S: Store> Pip<S> {
             }
             (Some(MoveState::Arrived {}), _) => self.decide_move(now, vnet),
             (Some(MoveState::Awaited {}), None) => {
-                let reported = self.report_of(&moving.to).map(|(_, reported)| reported);
-                let Some(at) = reported.and_then(|reported| reported.moves_at.clone()) else {
-                    return Ok(());
-                };
-                let order = SendNode {
-                    vnet,
-                    generation: made.generation(),
-                    number,
-                    node: moving.node.clone(),
-                    to: moving.to.clone(),
-                    at,
-                    limit_ms: moving.until_ms - now.as_millis(),
-                    part: Box::new(hosting::host_part(
-                        vnet,
-                        made,
-                        &moving.placement,
-                        &moving.from,
-                    )),
-                };
-                let from = moving.from.clone();
-                // A source that cannot send answers with a report that does not mention the move.
-                let is_told = self.sends.get(&number).is_some_and(|at| now < *at);
-                if !is_told {
-                    self.sends.insert(number, now + self.timing.repeat);
-                    self.send(&from, ToAgent::Send(order));
-                }
+                self.tell_source(now, vnet);
                 Ok(())
             }
             (None, _) => {
@@ -256,6 +231,38 @@ impl<S: Store> Pip<S> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Orders the source of a move to send the node, when its destination awaits the node. An order
+    /// is repeated after a time: a source that cannot send answers with a report that does not
+    /// mention the move.
+    fn tell_source(&mut self, now: Instant, vnet: VnetId) {
+        let made = self.books.made(vnet);
+        let Some((made, moving)) = made.and_then(|made| Some((made, made.moving.as_ref()?))) else {
+            return;
+        };
+        let reported = self.report_of(&moving.to).map(|(_, reported)| reported);
+        let Some(at) = reported.and_then(|reported| reported.moves_at.clone()) else {
+            return;
+        };
+        let number = moving.number;
+        if self.sends.get(&number).is_some_and(|again| now < *again) {
+            return;
+        }
+        let part = hosting::host_part(vnet, made, &moving.placement, &moving.from);
+        let order = SendNode {
+            vnet,
+            generation: made.generation(),
+            number,
+            node: moving.node.clone(),
+            to: moving.to.clone(),
+            at,
+            limit_ms: moving.until_ms - now.as_millis(),
+            part: Box::new(part),
+        };
+        let from = moving.from.clone();
+        self.sends.insert(number, now + self.timing.repeat);
+        self.send(&from, ToAgent::Send(order));
     }
 
     /// Writes the new placement to the store. From then on the node is at its destination.
