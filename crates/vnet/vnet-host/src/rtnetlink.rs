@@ -270,8 +270,20 @@ mod tests {
         for words in ["dev eth0", "lladdr 02:00:00:00:00:09", "extern_learn"] {
             assert!(shown.contains(words), "{shown}");
         }
+    }
+
+    #[test]
+    fn interface_has_its_new_name() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: namespaces of this host need root");
+            return;
+        }
+        let name = format!("cv-rename-{}", std::process::id());
+        let namespace = Namespace::new(&name).unwrap();
         // Every kernel renames an interface that is down.
-        namespace.ip(&["link", "set", "eth1", "down"]).unwrap();
+        namespace
+            .ip(&["link", "add", "eth1", "type", "dummy"])
+            .unwrap();
         rename(&name, "eth1", "eth7").unwrap();
         let names = ["eth1", "eth7"].map(str::to_owned);
         assert_eq!(existing(&name, &names).unwrap(), ["eth7".into()].into());
