@@ -79,10 +79,19 @@ impl NameService {
                 });
             }
         };
-        let udp = UdpSocket::bind(address).map_err(failed)?;
-        let address = udp.local_addr().map_err(failed)?;
+        let mut tries = if address.port() == 0 { TRIES } else { 1 };
+        let (udp, address, tcp) = loop {
+            let udp = UdpSocket::bind(address).map_err(failed)?;
+            let address = udp.local_addr().map_err(failed)?;
+            tries -= 1;
+            match Listener::bind(&Endpoint::Tcp(address.to_string())) {
+                Ok(tcp) => break (udp, address, tcp),
+                // The kernel chose a port that a socket of TCP has.
+                Err(_) if tries > 0 => {}
+                Err(error) => return Err(error),
+            }
+        };
         udp.set_nonblocking(true).map_err(failed)?;
-        let tcp = Listener::bind(&Endpoint::Tcp(address.to_string()))?;
         let added = watch.add(&udp, UDP, Interest::Read);
         let added = added.and_then(|()| watch.add(&tcp, TCP, Interest::Read));
         added.map_err(GatewayError::system("waiting for questions"))?;
@@ -272,6 +281,9 @@ const TCP: u32 = 1;
 /// Largest number of questions or connections that are handled in a row, before events of other
 /// services.
 const BURST: usize = 64;
+
+/// How often the kernel may choose a port, of which UDP and TCP must be free.
+const TRIES: usize = 16;
 
 /// Largest number of TCP connections at a time.
 const CONNECTIONS_MAX: usize = 64;
