@@ -1,14 +1,13 @@
 //! Members whose interface has several queues.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use carina_ip::{IpError, IpSettings};
 
 use crate::room::Room;
-use crate::support::{Running, System, eventually, settings};
+use crate::support::{Running, System, echo_over, eventually, settings};
 
 const QUEUES: usize = 3;
 const SOCKETS: usize = 24;
@@ -132,22 +131,7 @@ fn tcp_connections_pass_over_all_queues() {
     in_a.run(move || {
         std::thread::scope(|scope| {
             for n in 0..CONNECTIONS {
-                scope.spawn(move || {
-                    let sent: Vec<u8> = (0..600_000).map(|at| (at / 7 + n) as u8).collect();
-                    let mut connection = TcpStream::connect(address).unwrap();
-                    let limit = Some(Duration::from_secs(60));
-                    connection.set_read_timeout(limit).unwrap();
-                    let mut writer = connection.try_clone().unwrap();
-                    let copy = sent.clone();
-                    let writing = std::thread::spawn(move || {
-                        writer.write_all(&copy).unwrap();
-                        writer.shutdown(std::net::Shutdown::Write).unwrap();
-                    });
-                    let mut received = Vec::new();
-                    connection.read_to_end(&mut received).unwrap();
-                    writing.join().unwrap();
-                    assert!(received == sent, "{} bytes came back", received.len());
-                });
+                scope.spawn(move || echo_over(address, n, 600_000));
             }
         });
     });

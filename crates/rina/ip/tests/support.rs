@@ -181,21 +181,24 @@ pub(crate) fn tcp_echo(client: &Room, server: &Room, address: IpAddr, bytes: usi
         });
         address
     });
-    client.run(move || {
-        let sent: Vec<u8> = (0..bytes).map(|n| (n / 7) as u8).collect();
-        let mut connection = TcpStream::connect(address).unwrap();
-        connection.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut writer = connection.try_clone().unwrap();
-        let copy = sent.clone();
-        let writing = std::thread::spawn(move || {
-            writer.write_all(&copy).unwrap();
-            writer.shutdown(std::net::Shutdown::Write).unwrap();
-        });
-        let mut received = Vec::new();
-        connection.read_to_end(&mut received).unwrap();
-        writing.join().unwrap();
-        assert!(received == sent, "{} bytes came back", received.len());
+    client.run(move || echo_over(address, 0, bytes));
+}
+
+/// Sends `bytes` bytes to a server that sends them back. The bytes of each `number` differ.
+pub(crate) fn echo_over(address: SocketAddr, number: usize, bytes: usize) {
+    let sent: Vec<u8> = (0..bytes).map(|at| (at / 7 + number) as u8).collect();
+    let mut connection = TcpStream::connect(address).unwrap();
+    connection.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut writer = connection.try_clone().unwrap();
+    let copy = sent.clone();
+    let writing = std::thread::spawn(move || {
+        writer.write_all(&copy).unwrap();
+        writer.shutdown(std::net::Shutdown::Write).unwrap();
     });
+    let mut received = Vec::new();
+    connection.read_to_end(&mut received).unwrap();
+    writing.join().unwrap();
+    assert!(received == sent, "{} bytes came back", received.len());
 }
 
 /// Whether a datagram from a socket at `source` in one room gets an answer of an echo server at

@@ -405,9 +405,12 @@ const MODULES: [(&str, &str); 3] = [
     ("zenoh", "eclipse-zenoh"),
 ];
 
-/// Required ratios of the first system's rate to the second's, by case. There are two for uvloop:
-/// Carina in the event loop of asyncio, and both systems in the event loop of uvloop.
-const BARS: [(&str, &str, &[(&str, f64)]); 6] = [
+/// A required ratio of the first system's rate to the second's, for each case.
+type Bar = (&'static str, &'static str, &'static [(&'static str, f64)]);
+
+/// The required ratios. There are two for uvloop: Carina in the event loop of asyncio, and both
+/// systems in the event loop of uvloop.
+const BARS: [Bar; 6] = [
     (
         OURS,
         UNIX,

@@ -7,7 +7,7 @@ use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use carina_measure::trial::job::Direction;
 
 use crate::Progress;
-use crate::comparison::{Case, Comparison, Pin};
+use crate::comparison::{Case, Comparison, Pin, System};
 use crate::error::Result;
 use crate::rate::compare_with_bars;
 use crate::vm_and_host::{CardNetwork, LIMIT, OTHER_VSOCK, PLAIN, QUEUES, VSOCK, VmAndHost};
@@ -77,6 +77,22 @@ pub struct HvOptions {
     pub progress: Progress,
 }
 
+impl HvOptions {
+    /// The comparison of these systems with the chosen cases and sizes.
+    pub(crate) fn comparison(&self, systems: &[System]) -> Comparison {
+        Comparison {
+            cases: self.cases.clone(),
+            systems: systems.to_vec(),
+            sizes: self.sizes.clone(),
+            echo_sizes: ECHO_SIZES.to_vec(),
+            runs: self.runs,
+            time_ns: self.time_ns,
+            pin: Pin::Never,
+            progress: self.progress,
+        }
+    }
+}
+
 /// Boots a VM, and measures flows between the VM and this host, and the systems that they are
 /// compared with.
 ///
@@ -93,17 +109,8 @@ pub fn run(options: &HvOptions, network: CardNetwork) -> Result<Results> {
 /// # Errors
 /// A measurement fails.
 pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
-    let comparison = Comparison {
-        cases: options.cases.clone(),
-        systems: setup.systems.clone(),
-        sizes: options.sizes.clone(),
-        echo_sizes: ECHO_SIZES.to_vec(),
-        runs: options.runs,
-        time_ns: options.time_ns,
-        pin: Pin::Never,
-        progress: options.progress,
-    };
-    let (samples, failures) = comparison
+    let (samples, failures) = options
+        .comparison(&setup.systems)
         .run(&mut setup.client)
         .map_err(|error| setup.explain(error))?;
     let mut notes = setup.notes.clone();

@@ -24,9 +24,9 @@ use carina_vm::{
 };
 
 use crate::client::Client;
-use crate::comparison::{Comparison, Pin, System, TransportSpec};
+use crate::comparison::{System, TransportSpec};
 use crate::error::{Attempt, Error, Result};
-use crate::hv::{ECHO_SIZES, HvOptions};
+use crate::hv::HvOptions;
 use crate::installed::found;
 use crate::peer::{app_name, client_of};
 use crate::rate::compare_with_bars;
@@ -56,16 +56,7 @@ const BARS: [(&str, f64); 3] = [(NETFRONT, 3.0), (LIMIT, 0.7), (VCHAN, 1.5)];
 /// This system is not Dom0; something is missing or fails.
 pub fn run(options: &HvOptions) -> Result<Results> {
     let mut setup = Dom0::start(options)?;
-    let comparison = Comparison {
-        cases: options.cases.clone(),
-        systems: setup.systems.clone(),
-        sizes: options.sizes.clone(),
-        echo_sizes: ECHO_SIZES.to_vec(),
-        runs: options.runs,
-        time_ns: options.time_ns,
-        pin: Pin::Never,
-        progress: options.progress,
-    };
+    let comparison = options.comparison(&setup.systems);
     let measured = comparison.run(&mut setup.client);
     let (samples, failures) = measured.map_err(|error| error.with(setup.logs()))?;
     let mut notes = std::mem::take(&mut setup.notes);
