@@ -281,9 +281,8 @@ mod tests {
         let name = format!("cv-rename-{}", std::process::id());
         let namespace = Namespace::new(&name).unwrap();
         // Every kernel renames an interface that is down.
-        namespace
-            .ip(&["link", "add", "eth1", "type", "dummy"])
-            .unwrap();
+        let veth = ["link", "add", "eth0", "type", "veth", "peer", "name"];
+        namespace.ip(&[&veth[..], &["eth1"]].concat()).unwrap();
         rename(&name, "eth1", "eth7").unwrap();
         let names = ["eth1", "eth7"].map(str::to_owned);
         assert_eq!(existing(&name, &names).unwrap(), ["eth7".into()].into());
