@@ -31,7 +31,8 @@ pub(crate) fn steer_by_flow(device: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// A hash of addresses and ports. Offsets are those of an IP packet (RFC 791 §3.1, RFC 8200 §3).
+/// The program: it hashes the addresses and ports of an IP packet. Offsets count from the first
+/// byte of the IP header (RFC 791 §3.1, RFC 8200 §3).
 fn instructions() -> Vec<u64> {
     let op = |code: u8, to: u8, from: u8, constant: u32| encode(code, to, from, 0, constant);
     let jump = |code: u8, over: usize, value: u32| encode(code, LOADED, 0, over as u16, value);

@@ -50,7 +50,8 @@ pub struct Tap {
     name: String,
     layer: TapLayer,
     offload: TapOffload,
-    /// Flags of the request that attaches to the device, beside those of every device.
+    /// Flags for a device of several queues, which the request to attach has in addition to its
+    /// usual flags; 0 for a device of one queue.
     flags: libc::c_int,
 }
 

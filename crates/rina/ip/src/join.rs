@@ -3,7 +3,8 @@
 //!
 //! Packets are joined only if cutting the result gives the same packets again: their headers differ
 //! in nothing but the sequence number, lengths, checksums, the identification of IPv4 and PSH.
-//! Checksums are verified before, because the kernel computes those of the result anew.
+//! The checksum of each packet is verified first: the kernel gives the packet that results a new
+//! checksum, which would hide a damaged one.
 
 use std::ops::Range;
 

@@ -141,8 +141,9 @@ impl Member {
         Ok(())
     }
 
-    /// Moves packets until `stop` is readable: those of the first queue in the calling thread. The
-    /// interface and its routes disappear when the member is dropped.
+    /// Moves packets until `stop` is readable. The calling thread serves the first queue; each
+    /// further queue has a thread. The interface and its routes disappear when the member is
+    /// dropped.
     ///
     /// # Errors
     /// A registration has ended, for instance because the node has ended; the interface was

@@ -319,7 +319,7 @@ impl Worker {
     }
 }
 
-/// The epoll token of a descriptor: its kind, and its number among those of the kind.
+/// The epoll token of a descriptor: its kind, and its number among the descriptors of this kind.
 fn token(kind: u32, item: u32) -> u64 {
     u64::from(kind) << 32 | u64::from(item)
 }

@@ -14,7 +14,7 @@ pub struct Address {
     pub reference: u32,
     /// Port of the event channel that the other domain may bind.
     pub port: u32,
-    /// A random number that each process of the guest's node draws anew. The station block contains
+    /// A random number, different for each process of the guest's node. The station block contains
     /// the same number.
     pub generation: u64,
 }

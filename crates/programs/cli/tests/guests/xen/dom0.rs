@@ -192,8 +192,8 @@ fn dom0_image(xen: &XenHost, extras: &Extras<'_>, kernel: &Kernel) -> Image {
         });
     let modules = extras.modules.iter().chain(extras.of_domains);
     let image = modules.fold(image, |image, name| image.module(name));
-    // The kernel of the domains, where `carina vm run` looks for it. Its modules are those of
-    // Dom0.
+    // The kernel of the domains, where `carina vm run` looks for it. The domains have
+    // the same modules as Dom0.
     let release = &kernel.release;
     let kernels = "/root/.cache/carina/kernel";
     let builtin = fs::read(kernel.modules.join("modules.builtin")).unwrap();
