@@ -34,14 +34,9 @@ impl StopSignal {
     }
 
     fn of(signals: &[libc::c_int]) -> io::Result<StopSignal> {
-        // SAFETY: the set is a local, made empty before signals are added; a null old set is
-        // allowed.
+        let set = set_of(signals);
+        // SAFETY: the set is a local; a null old set is allowed.
         let fd = unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            for signal in signals {
-                libc::sigaddset(&raw mut set, *signal);
-            }
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
             libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
         };
@@ -58,21 +53,27 @@ impl StopSignal {
 /// signals that the thread which starts it blocks, and [`StopSignal`] blocks these.
 pub fn unblock_stop_signals(command: &mut Command) -> &mut Command {
     let prepare = || {
-        // SAFETY: the set is a local, made empty before signals are added; a null old set is
-        // allowed.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(&raw mut set, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
-        }
+        let set = set_of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+        // SAFETY: the set is a local; a null old set is allowed.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
         Ok(())
     };
     // SAFETY: between fork and exec the closure calls only functions of signal sets, which are
     // async-signal-safe, and neither allocates nor takes a lock.
     unsafe { command.pre_exec(prepare) }
+}
+
+/// The set of these signals. Makes no system call and takes no lock.
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
+    // SAFETY: zero is a value of a set, which is made empty before signals are added.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        set
+    }
 }
 
 impl AsFd for StopSignal {
