@@ -86,13 +86,14 @@ pub(crate) struct BlastArgs {
     /// packets]
     #[arg(long)]
     rate: Option<Rate>,
-    /// Exit after this number of packets [default: no limit]
+    /// Exit after sending this number of packets [default: no limit]
     #[arg(long)]
     count: Option<u64>,
     /// Send for this time, such as 10s [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_ns)]
     time: Option<u64>,
-    /// Find the highest rate without loss, by bisection in trials (RFC 2544)
+    /// Find the highest rate at which no more packets are lost than --loss allows, by bisection in
+    /// trials (RFC 2544)
     #[arg(long, conflicts_with_all = ["count", "time", "once"])]
     find: bool,
     /// With --find: duration of each trial, such as 2s
@@ -105,11 +106,11 @@ pub(crate) struct BlastArgs {
     /// With --find: fraction of the packets that a successful trial may lose, such as 0.1% or 0.001
     #[arg(long, default_value = "0", value_parser = share)]
     loss: f64,
-    /// With --find: number of times to repeat a trial that lost packets, before the rate counts as
-    /// too high
+    /// With --find: number of times to repeat a trial that lost more than --loss allows, before the
+    /// rate counts as too high
     #[arg(long, default_value_t = 2)]
     retries: u32,
-    /// Interval at which rates are printed, such as 1s; 0: never
+    /// Interval at which rates are printed, such as 1s; 0, or with --find: never
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_ns)]
     every: u64,
     /// Also print a histogram of the latencies

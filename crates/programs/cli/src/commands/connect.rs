@@ -40,7 +40,8 @@ pub(crate) struct ConnectArgs {
     /// Application name that the other side sees as the caller
     #[arg(long, default_value = "carina.connect")]
     local: AppName,
-    /// Largest number of connections at the same time; the kernel keeps further connections waiting
+    /// Largest number of connections at the same time; the kernel keeps further connections
+    /// waiting. With --udp: largest number of peers; datagrams of further peers are dropped
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS_MAX)]
     connections_max: usize,
     /// With --udp: time without datagrams after which the flow of a peer is closed, such as 60s

@@ -34,7 +34,7 @@ pub(crate) struct DissectArgs {
     /// Print all fields of each packet [default: one line for each packet]
     #[arg(long, short)]
     verbose: bool,
-    /// Widths in bytes of the DIF's PCI fields, if the file does not contain them:
+    /// Widths in bytes of the DIF's PCI fields, if the file does not contain them; the defaults are
     /// address=2,cep=2,qos=1,seq=4,ctrl_seq=4,length=2,rate=4,frame=4, and delimiting=standard or
     /// none
     #[arg(long, value_name = "KEY=VALUE,..", default_value = "")]

@@ -51,7 +51,8 @@ pub(crate) struct ForwardArgs {
     /// and one IPv6 address for each port
     #[arg(long, value_name = "PORT=IP", value_parser = pair::<IpAddr>)]
     address: Vec<(String, IpAddr)>,
-    /// With --by route: next hop of a port, by its IP or MAC address, such as eth1=10.1.0.2
+    /// With --by route: the system that gets all packets which leave at a port, by its IP or MAC
+    /// address, such as eth1=10.1.0.2
     #[arg(long, value_name = "PORT=ADDRESS", value_parser = next)]
     next: Vec<(String, Next)>,
     /// With --by route: port for packets to a prefix, such as 10.1.0.0/16=eth1; may be repeated

@@ -31,7 +31,8 @@ pub(crate) struct ImpairArgs {
     /// Delay of every frame, such as 20ms
     #[arg(long, default_value = "0s", value_parser = parse_ns)]
     delay: u64,
-    /// Random variation of the delay: longer or shorter by up to this time, such as 2ms
+    /// Random variation of the delay: longer or shorter by up to this time, such as 2ms; at most
+    /// --delay
     #[arg(long, default_value = "0s", value_parser = parse_ns)]
     jitter: u64,
     /// Share of frames that are not delayed, and so overtake others, such as 1%

@@ -82,8 +82,8 @@ pub(crate) struct PerfArgs {
     /// only]
     #[arg(long)]
     verify: bool,
-    /// Print the receiver's measurements so far at this interval, such as 1s [default: only at the
-    /// end]
+    /// At this interval, such as 1s, print what the receiver has counted since the start [default:
+    /// print only at the end]
     #[arg(long, short, value_parser = parse_ns)]
     interval: Option<u64>,
     #[arg(long, default_value = "reliable", help = SPEC_HELP)]

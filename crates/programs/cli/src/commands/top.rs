@@ -56,7 +56,9 @@ struct Rates {
     mbps_out: f64,
     doorbells_per_s: f64,
     drops: u64,
-    /// Nonzero totals of the row, by label.
+    /// Counters of the row's IPCP, flow or other object since it exists, by name, such as
+    /// `drop_efcp`; those that are 0 are left out. The key `channel` has the number of a VMPI
+    /// channel.
     totals: std::collections::BTreeMap<String, u64>,
 }
 

@@ -237,7 +237,8 @@ pub(crate) struct RunArgs {
     /// Connect this terminal to the VM's console as soon as QEMU runs, without waiting for the boot
     #[arg(long)]
     console: bool,
-    /// Return when QEMU runs the guest [default: wait until Carina's own guest has booted]
+    /// Return when QEMU runs the guest [default: wait until Carina's own guest has booted; with
+    /// --disk, wait only if --ssh is given, until the sshd of the guest is reachable]
     #[arg(long)]
     no_wait: bool,
     /// Further arguments for QEMU, separated by spaces, such as '-kernel vmlinuz'; quotes keep

@@ -58,9 +58,9 @@ struct ConfigArgs {
     /// rlite: of relays); then it is dropped [default: 64; dialect irati refuses this option]
     #[arg(long, value_name = "COUNT")]
     hop_limit: Option<u8>,
-    /// Time between two keep-alives to a neighbour, in milliseconds; a neighbour that does not
-    /// answer three counts as lost [default: 5000; dialect rlite: 20000; dialect irati: fixed at
-    /// 30000]
+    /// Interval of keep-alives in milliseconds: after this time without a message from a neighbour,
+    /// the member asks whether it lives; a neighbour that does not answer three such messages
+    /// counts as lost [default: 5000; dialect rlite: 20000; dialect irati: fixed at 30000]
     #[arg(long, value_name = "MS")]
     keepalive_ms: Option<u32>,
 }
@@ -225,7 +225,7 @@ struct WaitPolicy {
     until: Instant,
     /// Whether to keep waiting after a failed attempt to enroll.
     is_for_failures: bool,
-    /// Tells whether Ctrl-C was pressed since before the member was made.
+    /// Detects Ctrl-C, also if it was pressed before the member was made.
     stop: Interrupt,
 }
 

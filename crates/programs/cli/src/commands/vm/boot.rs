@@ -87,7 +87,8 @@ struct Parts {
     keys: Option<SshKeys>,
 }
 
-/// Starts QEMU, and waits for the guest unless `--no-wait` is given.
+/// Starts QEMU. Then waits until Carina's own guest has booted, or until the sshd of a guest from a
+/// disk is reachable. Does not wait with `--no-wait` or `--console`, or for a disk without `--ssh`.
 fn start_guest(
     shared: &Shared,
     args: &RunArgs,

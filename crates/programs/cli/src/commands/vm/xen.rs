@@ -16,7 +16,8 @@ use crate::report::{print_json, print_line, progress};
 pub(crate) enum Hypervisor {
     /// QEMU, with KVM if the processor allows
     Qemu,
-    /// Xen: `xl` starts a PVH domain, or a PV domain if the processor lacks VMX and SVM
+    /// Xen: `xl` starts a PVH domain, or a PV domain if virt_caps of `xl info` has neither hap nor
+    /// shadow
     Xen,
 }
 

@@ -28,7 +28,8 @@ pub(super) struct UserArgs {
 }
 
 /// Options of `carina vnet token`: for which end user, for how long and with which rights to make a
-/// token. Who has the token can join the network (`carina vnet join`).
+/// token. With the token one system can join the network (`carina vnet join`): the first that uses
+/// it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenArgs {
     #[command(flatten)]

@@ -42,10 +42,12 @@ use crate::report::progress;
 /// out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArgs {
-    /// Exit when the last network is removed [default: run until Ctrl-C]
+    /// Exit when the agent has had no network and no request for 1 s; the first request may come
+    /// up to 21 s after the start [default: run until Ctrl-C]
     #[arg(long)]
     transient: bool,
-    /// Number of virtual machines to boot in advance for nodes with `boot = "pool"` [default: 0]
+    /// Number of virtual machines to keep ready, cloned and paused, for nodes with `boot = "pool"`
+    /// [default: 0]
     ///
     /// They fit nodes with one processor, 128 MiB and up to four links; other nodes are clones.
     #[arg(long, value_name = "MACHINES", default_value_t = 0, hide_default_value = true,
@@ -238,8 +240,8 @@ pub(super) fn show_page(shared: &Shared, address: SocketAddr) -> Outcome {
     Ok(())
 }
 
-/// Serves `vnet.sock` until a signal arrives, or for a transient agent until the last network is
-/// removed.
+/// Serves `vnet.sock` until a signal arrives, or for a transient agent until it has had no network
+/// and no request for a while.
 ///
 /// # Errors
 /// Another agent uses the run directory, or the socket cannot be made.

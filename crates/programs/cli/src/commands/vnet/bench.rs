@@ -115,8 +115,8 @@ pub(crate) struct InstantiateArgs {
     /// (every host and link), abstract (sums for each location) [default: all]
     #[arg(long, value_delimiter = ',')]
     discovery: Vec<String>,
-    /// How VMs are started, separated by commas: cold (boot), clone (from a snapshot), pool (booted
-    /// in advance) [default: all]
+    /// How VMs are started, separated by commas: cold (boot), clone (from a snapshot), pool (cloned
+    /// in advance, and paused until then) [default: all]
     #[arg(long, value_delimiter = ',')]
     boot: Vec<String>,
     /// How many nodes a network has; each of several numbers, separated by commas, is measured

@@ -201,9 +201,10 @@ pub(crate) enum VnetCommand {
     Top(top::LinkTopArgs),
     /// Send echo requests from one node to another, and show hop by hop where they are dropped
     ///
-    /// The command watches all interfaces of the network. It prints a row for each interface on the
-    /// expected path, and for each other interface that an echo passed. If an echo is not answered,
-    /// it also names the link or node that dropped it, with the link's counters.
+    /// The command watches all interfaces of the network, or in a network of more than 200 links
+    /// those on the expected path. It prints a row for each interface on the expected path, and for
+    /// each other interface that an echo passed. If an echo is not answered, it also names the link
+    /// or node that dropped it, with the link's counters.
     #[command(
         after_help = "Examples:\n  carina vnet trace r1 r3\n  carina vnet trace r1 r3 \
         --count 20\n\nExit code 1: a probe was not answered."
@@ -214,8 +215,8 @@ pub(crate) enum VnetCommand {
         after_help = "Examples:\n  carina vnet impair r1,r2 delay=20ms loss=1%\n  carina vnet \
         impair r1:eth0 rate=1Mbps --one-way\n  carina vnet impair r1,r2 --clear\n  carina vnet \
         impair\n\nName a link by its number, one of its ends (NODE:INTERFACE), or its nodes \
-        (NODE,NODE). Words: delay, jitter, loss, duplicate, reorder, rate. The words replace \
-        the previous impairment of the link, and hold until --clear."
+        (NODE,NODE). Words: delay, jitter, loss, duplicate, reorder, corrupt, rate. The words \
+        replace the previous impairment of the link, and hold until --clear."
     )]
     Impair(impair::ImpairArgs),
     /// Stop a node; it stays off until `start`
@@ -322,8 +323,8 @@ pub(crate) enum VnetCommand {
     Demo(demo::DemoArgs),
     /// Run the agent of this host, which makes networks and repairs them, until Ctrl-C
     ///
-    /// Without an agent, nodes keep running, but their links carry nothing until the next agent
-    /// starts.
+    /// Without an agent, nodes keep running. Links on the kernel's path (column PATH of `carina
+    /// vnet status`) keep carrying frames; other links carry nothing until the next agent starts.
     ///
     /// Parts of networks that a PIP orders may have links to other hosts, over the underlay. The
     /// agent owns the outer addresses of these links, and answers ARP for them.
@@ -399,7 +400,8 @@ pub(crate) enum VnetCommand {
     /// Write an existing network in a format of another tool
     ///
     /// rspec: a GENI manifest; rfc8345: a topology of RFC 8345 and 8346 in JSON; dot: for Graphviz;
-    /// svg: a picture. None of them shows the provider's hosts or the links between hosts.
+    /// containerlab: a topology file of containerlab; svg: a picture. None of them shows the
+    /// provider's hosts or the links between hosts.
     #[command(
         after_help = "Examples:\n  carina vnet export demo --to rspec --out manifest.xml\n  \
         carina vnet export --to rfc8345\n  carina vnet export --to dot | dot -Tpng > demo.png"

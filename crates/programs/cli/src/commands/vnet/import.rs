@@ -17,10 +17,11 @@ use crate::report::{print_bytes, print_json, progress};
 /// Options of `carina vnet import`: the file to convert, its format, and the format to write.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportArgs {
-    /// File to import: .lab, .yml, lab.conf, .rspec, .graphml, .gml
+    /// File to import. Its name selects the format: .lab, .yml or .yaml (containerlab),
+    /// topology.yml (netlab), lab.conf (kathara), .rspec, .graphml, .gml; other names need --from
     file: PathBuf,
-    /// Override detection by file name: lab, containerlab, kathara, rspec, graphml, gml, core,
-    /// netlab
+    /// Format of the file, in place of the one that its name selects: lab, containerlab, kathara,
+    /// rspec, graphml, gml, core, netlab
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     from: Option<Format>,
     /// Format to write: toml, xml or json

@@ -30,8 +30,8 @@ use crate::report::{print_json, print_line, progress};
 pub(crate) struct UpArgs {
     #[command(flatten)]
     source: Source,
-    /// If the network cannot be made completely, keep its parts so that you can look at them
-    /// [default: remove them]
+    /// If the network cannot be made completely, or Ctrl-C comes first, keep its parts so that you
+    /// can look at them [default: remove them]
     #[arg(long)]
     keep: bool,
     /// Serve a web page of this host's networks at this address of the loopback interface, such as
@@ -409,6 +409,7 @@ const TAKE_UP: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// How long one request for events waits; Ctrl-C is checked in between.
 const FOLLOW: Duration = Duration::from_millis(200);
-/// The pause after a report, in durations of the request for it, and at most.
+/// After each report of the network, the command pauses this many times as long as the request for
+/// the report took, but at most [`REPORT_PAUSE_MAX`].
 const REPORT_PAUSE: u32 = 4;
 const REPORT_PAUSE_MAX: Duration = Duration::from_millis(500);

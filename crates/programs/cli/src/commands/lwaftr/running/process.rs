@@ -89,8 +89,7 @@ impl<'a> Process<'a> {
         self.has_ended
     }
 
-    /// Blocks for the duration `time`, or until `bell` is signalled, while the AFTR forwards
-    /// packets.
+    /// Forwards packets for the duration `time`, or until another thread signals `event`.
     pub(super) fn run_until(&mut self, event: &EventFd, time: Duration) -> Result<(), Failure> {
         self.runner
             .run_until(event, time)

@@ -25,7 +25,7 @@ pub(crate) enum KeysCommand {
     #[command(
         after_help = "Examples:\n  carina vnet keys issue keys pip uk\n  carina vnet keys \
         issue keys agent h1 --to h1-keys --days 90\n\nRoles: pip, vnp and vno; agent, with the \
-        name of its host; operator, with the name of its VNO; delegate, a person to whom an \
+        name of its host; operator, with the name of its VNO or PIP; delegate, a person to whom an \
         operator grants rights (`carina vnet grant`). Copy the files to the system where the \
         role runs, except ca.key."
     )]
