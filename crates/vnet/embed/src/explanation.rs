@@ -68,13 +68,16 @@ pub enum Constraint {
 pub enum Lack {
     /// No host is at an allowed location.
     Location,
-    /// No host has all the labels.
+    /// No host at an allowed location has all the labels.
     Labels,
-    /// No host has enough processors; the largest free amount.
+    /// No host at an allowed location with all labels has enough free processors; holds the
+    /// largest amount that is free on one of them.
     Cpu(u64),
-    /// No host has enough memory; the largest free amount.
+    /// No host at an allowed location with all labels has enough free memory; holds the largest
+    /// amount that is free on one of them.
     Memory(u64),
-    /// No host has enough network cards; the largest free number.
+    /// No host at an allowed location with all labels has enough free network cards; holds the
+    /// largest number that is free on one of them.
     Nics(u64),
     /// Every requirement is met by some host, but no host meets all.
     OneHostWithAll,

@@ -16,9 +16,11 @@ pub struct Online<'c> {
     arrivals: &'c [Arrival],
     residual: Residual,
     next: usize,
-    /// Index of the request that the embedder must place or refuse next.
+    /// Index of the request that the embedder must place or refuse now; `None` before the
+    /// simulation has asked, and after the answer.
     asked: Option<usize>,
-    /// End times of the living requests.
+    /// End times of the requests that are placed now, each with the index of its request; the
+    /// earliest is on top.
     ends: BinaryHeap<Reverse<(Tick, usize)>>,
     living: Vec<Option<Embedding>>,
     now: Tick,
@@ -30,7 +32,7 @@ pub struct Online<'c> {
 /// Sums over the requests of one simulation that the embedder has already placed or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// Number of requests that arrived.
+    /// Number of requests that arrived and were placed or refused.
     pub arrived: usize,
     /// Number of requests that were placed.
     pub accepted: usize,
@@ -42,7 +44,7 @@ pub struct Tally {
     pub cpu_time: f64,
     /// Rate in use on all links, integrated over time.
     pub rate_time: f64,
-    /// Time of the last arrival.
+    /// Time at which the last request arrived: the length of the simulation.
     pub end: Tick,
 }
 

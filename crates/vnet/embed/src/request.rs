@@ -229,7 +229,7 @@ pub enum RequestError {
     NodeAmount {
         /// The node that needs too much.
         node: NodeId,
-        /// The kind of resource.
+        /// The resource of which the node needs too much, as text, such as `memory`.
         what: &'static str,
         /// How much of the resource the node needs.
         amount: u64,
@@ -249,7 +249,7 @@ pub enum RequestError {
         link: VirtualLinkId,
         /// The node at an end of the link that is not in the list.
         node: NodeId,
-        /// Number of nodes in the list.
+        /// Number of nodes that the request has.
         nodes: usize,
     },
     /// Both ends of a link are the same node.
@@ -271,7 +271,7 @@ pub enum RequestError {
         node: NodeId,
         /// The node in `apart_from` that is not in the list.
         other: NodeId,
-        /// Number of nodes in the list.
+        /// Number of nodes that the request has.
         nodes: usize,
     },
     /// A node names itself in `apart_from`.

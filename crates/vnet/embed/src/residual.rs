@@ -354,7 +354,7 @@ pub enum Misfit {
         host.0, node.0
     )]
     WrongHost {
-        /// The node that was placed.
+        /// The node of the request that the embedding places on an unsuitable host.
         node: NodeId,
         /// The host that does not suit the node.
         host: HostId,
@@ -375,17 +375,17 @@ pub enum Misfit {
     /// A path does not lead from one end's host to the other's, or visits a host twice.
     #[error("the path of link {} does not connect the hosts of its two ends", link.0)]
     BrokenPath {
-        /// The link that has the path.
+        /// The virtual link of the request whose path is wrong.
         link: VirtualLinkId,
     },
     /// The delay of a path exceeds the limit.
     #[error("the path of link {} has a delay of {delay}; must be at most {delay_max}", link.0)]
     SlowPath {
-        /// The link that has the path.
+        /// The virtual link of the request whose path is too slow.
         link: VirtualLinkId,
         /// The delay of the path.
         delay: Duration,
-        /// The largest allowed delay.
+        /// The largest delay that the request allows for this virtual link.
         delay_max: Duration,
     },
     /// The nodes on a host need more than is free.

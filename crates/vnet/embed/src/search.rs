@@ -16,9 +16,9 @@ use crate::residual::Residual;
 /// The requirements of a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
-    /// The rate that each link must have.
+    /// The free rate that each link of the path must have.
     pub(crate) rate: u64,
-    /// The largest delay of the path.
+    /// The largest delay that the path may have; `None` for no limit.
     pub(crate) delay_max: Option<Duration>,
 }
 

@@ -190,7 +190,7 @@ pub enum SubstrateError {
     /// There are too many hosts.
     #[error("{hosts} hosts; must be at most {HOSTS_MAX}")]
     Hosts {
-        /// Number of hosts in the list.
+        /// Number of hosts that the substrate was to have.
         hosts: usize,
     },
     /// A link ends at a host that is not in the list.
@@ -200,7 +200,7 @@ pub enum SubstrateError {
         link: LinkId,
         /// The host at an end of the link that is not in the list.
         host: HostId,
-        /// Number of hosts in the list.
+        /// Number of hosts that the substrate has.
         hosts: usize,
     },
     /// Both ends of a link are the same host.

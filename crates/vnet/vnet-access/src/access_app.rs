@@ -50,7 +50,8 @@ pub struct AccessConfig {
     pub key: PrivateKey,
     /// Address and UDP port to listen on.
     pub listen: SocketAddr,
-    /// File of the network namespace in which to listen; `None`: the graph's.
+    /// File of the network namespace in which to listen; `None`: the namespace in which the graph
+    /// runs.
     pub netns: Option<PathBuf>,
     /// IPv4 address of the access point on the link.
     pub address: Ipv4Addr,
@@ -80,7 +81,7 @@ pub struct AccessApp {
     copy: Vec<u8>,
     /// Number of datagrams that the system refused to send.
     lost: usize,
-    /// When a packet that waits for a user's rate may pass next.
+    /// When a packet that waits for a user's rate may pass next; `None` if no packet waits.
     due: Option<Instant>,
     marked: Counter,
 }

@@ -41,7 +41,7 @@ use crate::waiting::UserQueue;
 pub struct PeerConfig {
     /// Public key of the user's system.
     pub key: PublicKey,
-    /// Address of the user.
+    /// IPv4 address that the user has inside the network.
     pub address: Ipv4Addr,
     /// Rate that the user may send and receive, bits a second in each direction.
     pub rate_bps: u64,
@@ -88,7 +88,7 @@ pub struct AccessPoint {
     guests: BTreeMap<PublicKey, Guest>,
     by_index: BTreeMap<u32, PublicKey>,
     next_index: u32,
-    /// Users for whom packets wait.
+    /// Public keys of the users for whom packets wait because of the rate limit.
     backlogged: BTreeSet<PublicKey>,
     /// Number of packets that were marked with "congestion experienced".
     marked: u64,

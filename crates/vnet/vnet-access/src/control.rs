@@ -41,14 +41,15 @@ pub enum Reply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Joined {
-    /// IPv4 address that the user gets inside the network, with the prefix length of the access
-    /// point.
+    /// IPv4 address that the user gets inside the network, with the prefix length of the interface
+    /// at which the access point is.
     pub address: InterfaceAddress,
     /// IPv4 address, inside the network, of the node to which the access point belongs.
     pub node: Ipv4Addr,
     /// Length of the largest IP packet that the tunnel carries, in bytes.
     pub mtu: u16,
-    /// Prefixes of the network; the user's system routes them into the tunnel.
+    /// Prefixes that the user's system routes into the tunnel: those of the network, or for a user
+    /// without the right `ip` the address of the access point's node alone.
     pub routes: Vec<InterfaceAddress>,
     /// Time at which the user's token expires, in seconds since 1970.
     pub until: u64,

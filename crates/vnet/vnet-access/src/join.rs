@@ -41,7 +41,7 @@ pub enum JoinError {
     /// A socket cannot be opened.
     #[error("opening a UDP socket for {point}: {source}")]
     Socket {
-        /// Address of the access point.
+        /// Address and UDP port of the access point that refused or did not answer.
         point: SocketAddr,
         /// Why the operating system could not open the socket.
         source: std::io::Error,

@@ -62,7 +62,7 @@ pub struct Answers {
 pub struct Orders {
     /// Answers and messages, to be sent before the set of users changes.
     pub answers: Answers,
-    /// The new set of users, if it has changed.
+    /// The new set of users; `None` if it has not changed.
     pub peers: Option<Vec<PeerConfig>>,
 }
 

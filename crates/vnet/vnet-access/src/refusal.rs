@@ -9,21 +9,23 @@ use serde::{Deserialize, Serialize};
 pub enum Refusal {
     /// The text is not a token.
     Malformed,
-    /// The signature does not match the content.
+    /// The signature of the token does not match its content: the text was changed after signing.
     Changed,
     /// The token has expired.
     Expired,
-    /// The token was not signed by the access point's provider.
+    /// Another agent than the one that has the access point signed the token.
     OtherIssuer,
     /// The token belongs to another network or access point.
     OtherNetwork,
-    /// Another system has already joined with the token.
+    /// The token was used before: another system has joined with it, or the user has joined with a
+    /// newer token since.
     Used,
     /// Another system of the same user has joined with a newer token.
     Replaced,
-    /// The token was revoked.
+    /// All tokens that the user had got by some time were revoked (`carina vnet revoke`), this one
+    /// included.
     Revoked,
-    /// The user is no longer a user of the access point.
+    /// The document of the network no longer lists the user at the access point.
     NoUser,
     /// The token grants no right that the access point can give.
     Rights,

@@ -41,7 +41,7 @@ pub struct Register {
 pub struct Session {
     /// Public key of the user's system.
     pub key: PublicKey,
-    /// The `jti` of the token.
+    /// The `jti` of the token: the random text by which the register recognises it.
     jti: String,
     /// When the user joined, in seconds since 1970.
     pub since: u64,

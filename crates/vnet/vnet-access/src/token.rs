@@ -40,7 +40,7 @@ pub struct Claims {
     pub name: String,
     /// Name of the access point that accepts the token.
     pub access: String,
-    /// Addresses at which the access point listens.
+    /// Addresses and UDP ports at which users reach the access point; a NAT may forward them.
     pub at: Vec<SocketAddr>,
     /// X25519 public key of the access point's tunnels.
     pub key: PublicKey,

@@ -10,7 +10,7 @@ use carina_vnet::host_part::ACCESS_MTU_MAX;
 use crate::discard::Discard;
 use crate::key::{PrivateKey, PublicKey};
 
-/// What a tunnel returns.
+/// What a tunnel gives its caller: a datagram to send, a packet to deliver, or nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Given<'a> {
     /// A datagram to send to the other end.

@@ -12,7 +12,7 @@ use crate::discard::{Discard, Discards};
 #[derive(Debug)]
 pub(crate) struct UserQueue {
     queue: ShapedQueue<IpPacket>,
-    /// The counts that were already taken.
+    /// The counts of `queue` at the last call of [`UserQueue::take_counts`].
     taken: QueueCounts,
     /// The reason under which dropped packets count.
     reason: Discard,

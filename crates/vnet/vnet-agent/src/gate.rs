@@ -32,7 +32,7 @@ struct AgentConnector {
     tls: Tls,
 }
 
-/// What all connections share.
+/// What all connections of other agents that bring nodes (`--moves`) share.
 struct Inner {
     agent: Arc<Agent>,
     tls: Tls,

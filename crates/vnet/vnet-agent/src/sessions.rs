@@ -36,7 +36,7 @@ pub(super) struct Session {
 
 #[derive(Debug)]
 struct Output {
-    /// Number of bytes received so far.
+    /// Number of bytes that the console has sent since the session began.
     count: u64,
     /// The last bytes of the console's output, for a slow viewer.
     last: Vec<u8>,

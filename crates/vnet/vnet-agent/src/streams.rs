@@ -48,7 +48,7 @@ struct State {
     used_at: Instant,
 }
 
-/// A command that is about to run.
+/// A command in a node that is about to run, with its time limit.
 pub(super) struct CommandStart {
     pub(super) execution: Execution,
     pub(super) key: Key,

@@ -43,7 +43,8 @@ struct State {
     written: u64,
     last: VecDeque<u8>,
     viewers: Vec<Viewer>,
-    /// The number of the viewer who writes, and the time of its last input.
+    /// The number of the viewer who holds the keyboard, and the time of the last input; `None`
+    /// while no viewer does.
     writer: Option<(u64, Instant)>,
     /// Bytes typed by other viewers, which were discarded.
     ignored: u64,

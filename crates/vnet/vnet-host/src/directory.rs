@@ -267,7 +267,9 @@ impl VnetDir {
         self.0.join(format!("{node}.root"))
     }
 
-    /// Path of the file that names the incarnation of a node that has had its files and commands.
+    /// Path of the file that identifies the run of a node (its process or namespace) in which the
+    /// agent has written the files of the document and run its commands. While this run lasts, no
+    /// agent repeats them.
     #[must_use]
     pub fn started(&self, node: &str) -> PathBuf {
         self.0.join(format!("{node}.started"))

@@ -39,7 +39,7 @@ struct State {
     flow: Option<Arc<FlowSocket>>,
     /// Why the link has no flow at present.
     reason: String,
-    /// Since when no probe has passed the flow.
+    /// Since when no probe has passed the flow; `None` while probes pass.
     losing_since: Option<Instant>,
 }
 

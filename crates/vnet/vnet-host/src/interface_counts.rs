@@ -10,7 +10,7 @@ use rustix::process::Pid;
 pub(crate) struct InterfaceCounts {
     /// Frames that have arrived at the interface.
     pub frames: u64,
-    /// Bytes of these frames.
+    /// Total bytes of the frames that `frames` counts.
     pub bytes: u64,
     /// Frames that the interface should have sent and has dropped.
     pub dropped: u64,

@@ -17,7 +17,8 @@ use crate::names::port;
 pub(crate) struct Paths {
     /// The links whose ports are prepared for filters.
     pub prepared: BTreeSet<u32>,
-    /// The links that have filters.
+    /// Numbers of the links whose ports have the kernel's filters, which pass frames to the other
+    /// port.
     pub made: BTreeSet<u32>,
     /// The rates of the limits that links have; `None` if an earlier agent has made the limit.
     pub limits: BTreeMap<u32, Option<Rate>>,

@@ -12,7 +12,8 @@ use carina_vnet::host_part::LinkEnd;
 
 use crate::names::{port, port_app};
 
-/// The link ends that use their second port.
+/// The link ends that use their second port. Each link end has two names for its port, because a
+/// machine that moves to another QEMU on the same host needs a new tap while the old one is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortSelection {
     second: BTreeSet<LinkEnd>,

@@ -19,7 +19,7 @@ pub struct Progress {
     state: Mutex<State>,
     changed: Condvar,
     is_cancelled: AtomicBool,
-    /// Rung when the status has changed.
+    /// Counts up when the status has changed, and wakes those who wait for a change.
     changes: Arc<ChangeCounter>,
 }
 

@@ -8,9 +8,9 @@ use carina_vnet::host_part::{Far, HostPart, LinkPart, NodePart};
 pub(crate) struct Steps {
     /// Nodes to end; includes nodes that are replaced.
     pub ended: Vec<String>,
-    /// Links to remove, with their ports.
+    /// Numbers of the links to remove; their ports are removed too.
     pub unlinked: Vec<u32>,
-    /// Links to make, by number.
+    /// Numbers of the links to make.
     pub linked: Vec<u32>,
     /// Links whose one end stays while the other changes its host, including to or from this one.
     pub repointed: Vec<Repointed>,

@@ -26,15 +26,16 @@ pub struct Whereabouts {
     pub vnet: String,
     /// Name of the node in the network.
     pub node: String,
-    /// Whether the node is a virtual machine or a namespace.
+    /// The kind of the node: virtual machine, namespace or bridge.
     pub kind: Kind,
     /// Name of the host on which the node is.
     pub host: String,
     /// Whether the namespace, or the QEMU process, exists.
     pub is_there: bool,
-    /// The namespace that is the node, or that contains the taps of its machine.
+    /// Name of the network namespace that is the node or has its bridge, or for a virtual machine
+    /// the one that contains its taps.
     pub namespace: String,
-    /// Process ID of the machine's QEMU; `None` for a namespace, or if it does not run.
+    /// Process ID of the machine's QEMU; `None` for a namespace or bridge, or if QEMU does not run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     /// Path of the console's socket.

@@ -43,7 +43,7 @@ use crate::stores::{StoreName, StoreNameError};
 /// The roles of a process, with all paths resolved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Configuration {
-    /// Directory of keys and certificates.
+    /// Directory with the certificates and keys of the roles, and with `ca.pem`.
     pub keys: PathBuf,
     /// Settings of each PIP (physical infrastructure provider) that this process serves.
     pub pips: Vec<PipSpec>,
@@ -71,7 +71,7 @@ pub struct PipSpec {
     pub served: Served,
     /// The hosts and links that the PIP owns.
     pub inventory: Inventory,
-    /// Loopback address of the PIP's web page, if it has one.
+    /// Loopback address of the PIP's web page; `None` for no page.
     pub web: Option<SocketAddr>,
 }
 
@@ -91,11 +91,11 @@ pub struct VnpSpec {
 pub struct VnoSpec {
     /// Name, address and store.
     pub served: Served,
-    /// Name of the VNO's VNP.
+    /// Name of the VNP that makes the networks of this VNO, as in the VNP's certificate.
     pub vnp: String,
     /// Addresses of the VNP's processes.
     pub vnp_at: Vec<Address>,
-    /// Loopback address of the VNO's web page, if it has one.
+    /// Loopback address of the VNO's web page; `None` for no page.
     pub web: Option<SocketAddr>,
 }
 

@@ -49,14 +49,14 @@ enum Repeat {
     Unless,
 }
 
-/// Why a member gave no usable answer.
+/// Why a member of the etcd cluster gave no usable answer.
 #[derive(Debug)]
 enum Fault {
     /// No connection to the member was made; nothing was sent.
     Unreached(io::Error),
     /// The connection to the member broke; the request may have been executed.
     Broken(io::Error),
-    /// The member refused the request.
+    /// The member of the etcd cluster refused the request.
     Refused(Refusal),
 }
 

@@ -20,7 +20,7 @@ pub enum Role {
     Vno,
     /// The agent of a host; its name is the host's.
     Agent,
-    /// A person or program that controls the VNO of the same name.
+    /// A person or program that controls the VNO or the PIP of the same name.
     Operator,
     /// A person to whom operators have granted some verbs on some networks.
     Delegate,

@@ -82,7 +82,7 @@ pub enum KeyError {
     /// The authority has not issued a certificate for the party.
     #[error("{}: this authority has issued no certificate to {party}", path.display())]
     Unknown {
-        /// Directory of the authority.
+        /// Directory of the certificate authority (`ca.key`, `ca.pem`).
         path: PathBuf,
         /// The party that has no certificate of this authority.
         party: Identity,

@@ -44,7 +44,8 @@ struct LinkSample {
 /// When a network's state was recorded, and in which state the network was then.
 #[derive(Clone, Debug, Serialize)]
 pub struct HistoryReport {
-    /// The current time, in ms since the agent created the network or took it over.
+    /// The current time, in ms since the agent created the network or took it over (on the page of
+    /// a VNO: since its process learned of the network).
     pub now_ms: u64,
     /// The samples, oldest first.
     pub samples: Vec<SampleReport>,
@@ -53,7 +54,8 @@ pub struct HistoryReport {
 /// The time and state of a sample.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct SampleReport {
-    /// Time of the sample, in ms since the agent created the network or took it over.
+    /// Time of the sample, in ms since the agent created the network or took it over (on the page
+    /// of a VNO: since its process learned of the network).
     pub at_ms: u64,
     /// State of the network at that time.
     pub state: VnetState,
@@ -62,7 +64,8 @@ pub struct SampleReport {
 /// The state of a network at an earlier time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moment {
-    /// Time of the state, in ms since the agent created the network or took it over.
+    /// Time of the state, in ms since the agent created the network or took it over (on the page of
+    /// a VNO: since its process learned of the network).
     pub at_ms: u64,
     /// The report at that time.
     pub report: VnetReport,
@@ -143,8 +146,9 @@ impl History {
         });
     }
 
-    /// The samples later than `since_ms`, oldest first; all samples if `since_ms` is 0. Times are
-    /// in ms since the agent created the network or took it over.
+    /// The samples later than `since_ms`, oldest first; all samples if `since_ms` is 0. Both times
+    /// are in ms since the agent created the network or took it over (on the page of a VNO: since
+    /// its process learned of the network).
     pub fn report(&self, now_ms: u64, since_ms: u64) -> HistoryReport {
         let samples = self.samples.iter();
         let samples = samples.filter(|sample| since_ms == 0 || sample.at_ms > since_ms);

@@ -98,7 +98,7 @@ pub struct Document {
     /// Access points of end users, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub access: BTreeMap<String, AccessPoint>,
-    /// Tests that must pass before the network counts as ready.
+    /// Tests that `carina vnet test` runs. They do not decide whether the network is ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub test: Vec<Test>,
 }
@@ -140,7 +140,8 @@ pub struct Link {
     /// Largest delay allowed from end to end; `None` for any delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_max: Option<Span>,
-    /// Largest share of packets that the link may lose; `None` for any share.
+    /// Largest share that the `loss` of the link may have: a larger one is a fault of the document.
+    /// The loss on the running link is not compared. `None` for any share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_max: Option<Share>,
     /// Encapsulation that carries the link between hosts.
@@ -152,28 +153,28 @@ pub struct Link {
     /// IPv4 addresses of the two ends; `None`: the layout of the network chooses them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<[InterfaceAddress; 2]>,
-    /// IPv6 addresses of the two ends.
+    /// IPv6 addresses of the two ends; `None`: the link has no IPv6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses6: Option<[InterfaceAddress6; 2]>,
     /// Bytes of the largest IP packet; `None`: what the carrier leaves of 1500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
-    /// Time by which each frame is delayed.
+    /// Time by which the link delays each frame on purpose; `None`: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<PerDirection<Span>>,
-    /// Largest random deviation from `delay`.
+    /// Largest random deviation from `delay`, up and down; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<PerDirection<Span>>,
-    /// Share of frames that are dropped.
+    /// Share of frames that the link drops on purpose; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<PerDirection<Share>>,
-    /// Share of frames that are delivered twice.
+    /// Share of frames that the link delivers twice on purpose; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicate: Option<PerDirection<Share>>,
-    /// Share of frames that overtake earlier ones.
+    /// Share of frames that are not delayed, and so overtake earlier ones; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reorder: Option<PerDirection<Share>>,
-    /// Share of frames in which one bit is flipped.
+    /// Share of frames in which the link flips one bit on purpose; `None`: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrupt: Option<PerDirection<Share>>,
     /// Times at which the link is down on purpose, from the moment when the network was ready.
@@ -273,10 +274,12 @@ pub struct Test {
     /// Longest round trip that a ping may take; `None` for any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_max: Option<Span>,
-    /// Two nodes: the first sends to the second at `rate_min`. `None` in a ping test.
+    /// Two nodes: the first sends a TCP stream to the second, as fast as it can, for 3 s. `None` in
+    /// a ping test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<[String; 2]>,
-    /// Least rate that must arrive at the second node of `throughput`; `None` in a ping test.
+    /// Least rate at which the stream must arrive at the second node of `throughput`; `None` in a
+    /// ping test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_min: Option<Rate>,
 }

@@ -184,7 +184,9 @@ pub enum ToPip {
         /// Identifier (uid) of the network, and number of the last attempt to release.
         key: PartKey,
     },
-    /// Renews these parts. The VNP wants no others.
+    /// Renews the leases of these parts. The PIP answers with [`FromPip::Held`] for each part that
+    /// it has made for this VNP and that is not named; it removes such a part when the lease
+    /// expires or the VNP releases it.
     Renew {
         /// All parts that the VNP wants to keep, each with its attempt.
         keys: Vec<PartKey>,

@@ -34,7 +34,9 @@ pub struct PhaseTime {
 pub struct Event {
     /// Position in the log, counted from 1.
     pub number: u64,
-    /// Time of the event, in ms since the agent created the network or took it over.
+    /// Time of the event, in ms since the log began: in an agent when it created the network or
+    /// took it over, in a VNO when its process learned of the network, in a PIP when its process
+    /// began.
     pub at_ms: u64,
     /// Text for people that describes the event.
     pub what: String,

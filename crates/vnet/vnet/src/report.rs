@@ -64,7 +64,7 @@ pub struct NodeReport {
     pub is_console_ready: bool,
     /// The node's interfaces.
     pub interfaces: Vec<InterfaceReport>,
-    /// Where the document places the node in pictures.
+    /// Where the document places the node in pictures; `None` if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
 }
@@ -77,7 +77,7 @@ pub struct InterfaceReport {
     pub name: String,
     /// IPv4 address with prefix length.
     pub address: String,
-    /// IPv6 address with prefix length, if the interface has one.
+    /// IPv6 address with prefix length, as text; `None` if the interface has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address6: Option<String>,
     /// MAC address.
@@ -320,7 +320,7 @@ pub struct MigrationReport {
     /// Time from the request until nothing of the node's old QEMU was left, ms.
     pub total_ms: f64,
     /// The neighbour that pinged the node 1000 times a second during the move; `None` if no
-    /// neighbour on the node's host is a namespace.
+    /// namespace is a neighbour on the same host (for a move to another host: at the same PIP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched_from: Option<String>,
     /// Number of pings that the neighbour has sent.

@@ -17,7 +17,8 @@ pub struct Timing {
     pub repeat: Duration,
     /// Longest time between two repetitions of a message.
     pub repeat_max: Duration,
-    /// Time between two checks of what should not change.
+    /// Interval of a role's regular work: a PIP checks leases, a VNP renews leases and checks its
+    /// networks, a VNO asks for the states of networks that are not ready.
     pub check_interval: Duration,
     /// Time without a report after which an agent counts as lost.
     pub silence_max: Duration,

@@ -73,7 +73,7 @@ pub struct Vnp<S> {
     /// Cached reasons why networks could not be split, for a generation and its set of refusals.
     reason_cache: ReasonCache<(u64, BTreeSet<(String, String)>)>,
     next_check: Instant,
-    /// When this process began.
+    /// When this process got its first message or timer; `None` before.
     began: Option<Instant>,
     /// Networks whose providers have not all reported since this process began.
     unheard: BTreeSet<VnetId>,

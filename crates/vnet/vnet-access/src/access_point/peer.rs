@@ -127,7 +127,8 @@ impl Peer {
     }
 }
 
-/// The kind of a user's packet.
+/// The kind of a packet that came from a user through the tunnel: a request to the access point, or
+/// a packet for the network.
 enum Passing {
     Request(Request),
     Packet,

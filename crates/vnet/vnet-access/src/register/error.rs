@@ -33,9 +33,9 @@ pub enum RegisterError {
         access: String,
         /// Name of the network to which the access point belongs.
         network: String,
-        /// Name of the requested user.
+        /// Name of the user that the request names and the access point does not have.
         user: String,
-        /// The users of the access point.
+        /// The users that the access point has, as a list in text.
         known: String,
     },
     /// The lease is zero or too long.

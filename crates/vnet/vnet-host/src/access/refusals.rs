@@ -13,7 +13,7 @@ pub(super) struct Refusals {
     sources: BTreeMap<Source, Counted>,
 }
 
-/// A source of refused tokens.
+/// Where refused tokens come from, as far as events are counted: one counter for each source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     /// An IPv4 address, or the /64 network of an IPv6 address.
@@ -27,7 +27,7 @@ enum Source {
 struct Counted {
     count: u64,
     last: String,
-    /// Time of the source's last event.
+    /// Time at which the last event about refused tokens of this source was written.
     told: Instant,
     /// Time from the last event to the next one.
     interval: Duration,

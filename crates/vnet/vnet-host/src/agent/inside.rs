@@ -22,7 +22,7 @@ use carina_vnet::impairment::Impairment;
 use carina_vnet::trace::Sought;
 
 impl Agent {
-    /// Whether a node is a virtual machine or a namespace.
+    /// The kind of a node: virtual machine, namespace or bridge.
     ///
     /// # Errors
     /// There is no such network or node.

@@ -52,7 +52,7 @@ pub(crate) struct ArrivalNote {
     pub number: u64,
     /// Generation of this host's part of the network before the node runs on this host.
     pub generation: u64,
-    /// Names of the node's ports.
+    /// Names of the new ports (taps) that this host has made for the links of the node.
     pub ports: Vec<String>,
     /// Numbers of the machine's cards, by interface name.
     pub cards: BTreeMap<String, u32>,

@@ -45,7 +45,7 @@ pub(crate) struct Move<'a> {
     record: Record,
     hardware: Hardware,
     cards: Cards,
-    /// The new QEMU, once it has started.
+    /// The new QEMU; `None` until it has started.
     destination: Option<Box<Running>>,
     /// The confinement of the new QEMU.
     confinement: Option<Confinement>,

@@ -20,7 +20,7 @@ use crate::progress::Progress;
 use crate::steps::Steps;
 use carina_vnet::host_part::LinkEnd;
 
-/// A node that is to arrive.
+/// A node that another host is to send here, and whose machine has not arrived yet.
 #[derive(Debug)]
 pub(super) struct Awaited {
     node: String,

@@ -12,7 +12,7 @@ use crate::error::{Attempt, Error, Result};
 use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
 use crate::node::{Move, away, forget_away, note_away, stay};
 
-/// The result of sending a node.
+/// The result of sending a virtual machine to another host.
 enum Ending {
     /// This host believes that the destination has received the node; the provider decides on which
     /// of the two hosts the node runs.

@@ -15,9 +15,10 @@ use crate::whereabouts::Whereabouts;
 pub(super) struct Substrate {
     /// Name of the host at its provider.
     pub host: String,
-    /// The interface through which links to other hosts leave.
+    /// The interface through which links to other hosts leave; `None` if the host makes no such
+    /// links.
     pub underlay: Option<String>,
-    /// The location of each node.
+    /// Where on this host each node of a network runs: its namespace, process and ports.
     pub places: Vec<Whereabouts>,
     /// The Carina node of the host with its DIFs; `None` if it does not answer.
     pub node: Option<NodeSeen>,

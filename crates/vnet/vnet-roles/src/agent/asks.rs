@@ -29,9 +29,10 @@ struct Shared {
     log: Log,
     has_ended: AtomicBool,
     ender: Mutex<Option<Ender>>,
-    /// Places for requests in progress.
+    /// Limits the number of requests that are carried out at the same time.
     works: Places,
-    /// Places for requests that end a command; available even if commands occupy all others.
+    /// Limits the requests that end a command separately, so that a command can be ended even when
+    /// `works` is full.
     ends: Places,
     /// The connection over which answers are sent, one at a time.
     answers: Mutex<Option<Connection>>,

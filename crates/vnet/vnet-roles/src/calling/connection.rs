@@ -117,7 +117,7 @@ fn in_plain_words(source: io::Error) -> io::Error {
 /// certificate.
 #[derive(Clone, Debug)]
 pub struct Callee {
-    /// The party to call.
+    /// The party to call; its certificate must have this role and name.
     pub party: Identity,
     /// The party's address.
     pub address: Address,

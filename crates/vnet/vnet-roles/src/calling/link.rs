@@ -25,7 +25,7 @@ pub type Listener = Box<dyn FnMut(&[u8]) -> Result<(), ErrorBody> + Send>;
 
 type Shown = (Ender, Option<CertificateDer<'static>>);
 
-/// The purpose of a connection.
+/// The purpose of a connection to another party: to send messages, or to wait for them.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     Hear,

@@ -33,7 +33,7 @@ pub enum Answer {
         next: u64,
         /// The output after the position of the request.
         bytes: Vec<u8>,
-        /// Whether the console has ended.
+        /// Whether the console of the node has ended, so that no further output follows.
         has_ended: bool,
     },
     /// The host has carried out the request, which has no result.
@@ -54,7 +54,7 @@ pub enum Answer {
     Moved(MigrationReport),
     /// Counts of a stream of echo requests between two nodes.
     Echoes {
-        /// Number of requests sent.
+        /// Number of echo requests that the sending node has sent.
         sent: u64,
         /// Number of requests that were answered.
         answered: u64,
@@ -74,7 +74,7 @@ pub enum Answer {
         /// The bytes after the position of the request.
         #[serde(with = "carina_vnet::base64_text")]
         bytes: Vec<u8>,
-        /// Whether the file has ended.
+        /// Whether the capture has ended, so that no further bytes follow.
         has_ended: bool,
     },
     /// Counts of the frames of a trace that a host has observed.

@@ -13,7 +13,7 @@ use crate::shares::{Share, Shares};
     if *max == *all { "have" } else { "has" }
 )]
 pub struct Full {
-    /// The kind of things, in the plural.
+    /// What the party has too many of, in the plural, such as `consoles`.
     what: &'static str,
     /// A phrase for the party, which does not name it.
     whose: &'static str,

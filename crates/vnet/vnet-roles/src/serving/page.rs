@@ -65,7 +65,7 @@ impl<S> Clone for Page<S> {
 struct Shown {
     #[serde(flatten)]
     report: VnetReport,
-    /// The conditions that hold.
+    /// The conditions of the network that hold at present, such as `LinksUp`.
     conditions: Vec<Condition>,
     /// Whether the network's document is refused until the operator changes it.
     is_refused: bool,

@@ -31,7 +31,7 @@ pub struct Watching<S> {
     operator: Identity,
     /// Histories and last states, by network name.
     kept: Mutex<BTreeMap<String, StateRecord>>,
-    /// When a user has last asked for states or events.
+    /// When a user has last asked for states or events; `None` if no user has.
     wanted: Mutex<Option<Instant>>,
     /// Time between two readings while no user asks; `None`: no readings then.
     idle: Option<Duration>,

@@ -84,7 +84,8 @@ pub struct Nics {
     pub via: Via,
 }
 
-/// What connects a physical interface with the node to which it is attached.
+/// What connects a physical interface with the node to which it is attached. Hosts carry out
+/// `Forwarder` only, and refuse the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Via {

@@ -106,7 +106,8 @@ pub enum LinkState {
         #[serde(default)]
         cause: Cause,
     },
-    /// A probe from each end on this host was answered by the other end.
+    /// The last probe from an end on this host was answered by the other end. A link that this host
+    /// cannot probe, because its machines here take no commands, is up while these machines run.
     Up,
 }
 

@@ -38,7 +38,7 @@ pub struct Neighbour {
     pub host: String,
     /// Name of the neighbour, a node of the same network.
     pub node: String,
-    /// Whether the neighbour is a namespace; otherwise it is a virtual machine.
+    /// Whether the neighbour is a namespace or a bridge; otherwise it is a virtual machine.
     pub is_namespace: bool,
     /// Address of the node (not of the neighbour) on their link.
     pub address: Ipv4Addr,

@@ -124,7 +124,7 @@ pub enum PartState {
 pub struct NodeView {
     /// Name of the node, as the provider knows it.
     pub name: String,
-    /// Whether the node is a virtual machine or a namespace.
+    /// The kind of the node: virtual machine, namespace or bridge.
     pub kind: Kind,
     /// Name of the image that the node boots.
     pub image: String,

@@ -33,12 +33,12 @@ pub(super) struct Record {
     pub(super) refusals: BTreeSet<(String, String)>,
     /// Providers that may have something of the network other than its `live` round.
     pub(super) may_hold: BTreeSet<String>,
-    /// The round that the providers make or have made.
+    /// The round that the providers make or have made; `None` if they have nothing to make.
     pub(super) live: Option<Live>,
     /// The provider of each node of `live`.
     pub(super) at: BTreeMap<String, String>,
     pub(super) step: Step,
-    /// Why the last attempt failed.
+    /// Why the last attempt failed; `None` if none has failed.
     pub(super) reason: Option<Reason>,
     /// The generation that was refused.
     pub(super) refused: Option<u64>,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Schedules retries of a failed operation, with growing waiting times.
 #[derive(Debug)]
 pub(crate) struct Again {
-    /// Current waiting time.
+    /// Time from the last failure to the next retry; it grows with each failure.
     pub(super) wait: Duration,
     failed_at: Instant,
 }

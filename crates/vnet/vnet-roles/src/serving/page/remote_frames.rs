@@ -16,7 +16,7 @@ pub(super) type SendRequest = Box<dyn Fn(NodeRequest) -> Result<Answer, ErrorBod
 pub(super) struct RemoteFrames {
     copied: Copied,
     ask: SendRequest,
-    /// The position of the next portion.
+    /// Position in the capture file of the portion to request next, in bytes.
     next: u64,
     /// Bytes of the capture that have arrived, and that no read has returned yet.
     waiting: Vec<u8>,

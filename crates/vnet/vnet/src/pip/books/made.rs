@@ -29,10 +29,10 @@ pub(in crate::pip) struct Made {
     /// Number of moves in this round that have begun to change hosts; part of the generation.
     #[serde(default)]
     pub(in crate::pip) moves: u64,
-    /// The current move of a node, if any.
+    /// The move of a node that is under way; `None` if no node moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::pip) moving: Option<Moving>,
-    /// The outcome of the last move.
+    /// The outcome of the last move of a node; `None` if no node has moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::pip) moved: Option<Moved>,
     /// Link ends that have moved, and which the other providers have not acknowledged yet.
