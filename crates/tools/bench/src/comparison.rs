@@ -23,22 +23,23 @@ use crate::vchan::{VCHAN_SDU_MAX, VchanClient};
 pub struct System {
     /// Name of the compared system in the results.
     pub name: &'static str,
-    /// The transport for its SDUs.
+    /// The transport that carries the SDUs of this system.
     pub transport: TransportSpec,
 }
 
 /// The transport that carries the SDUs of a measured system.
 #[derive(Debug, Clone)]
 pub enum TransportSpec {
-    /// A flow. With a DIF, over that DIF, if several lead to the server.
+    /// A flow over this DIF; with `None`, over the first DIF that knows the server.
     Flow(Option<DifName>),
     /// UDP between an address of the server and one of the client.
     Udp {
-        /// Address of the server.
+        /// IP address of the server, which `carina bench` starts at the other end.
         server: IpAddr,
-        /// Address of the client.
+        /// IP address of the client, which asks for the measurement.
         client: IpAddr,
-        /// Address of the client as the server sees it, if it is translated.
+        /// Address at which the server sees the client, if an address translator is between them;
+        /// `None` without one.
         through: Option<IpAddr>,
     },
     /// TCP to the server at this address.

@@ -102,7 +102,7 @@ pub enum Error {
     /// SDUs were lost or damaged on a transport that loses none.
     #[error("{system}: {sdus} SDUs were lost or damaged")]
     Damaged {
-        /// Name of the system.
+        /// Name of the measured system that lost or damaged SDUs.
         system: String,
         /// Number of lost and damaged SDUs.
         sdus: u64,
@@ -157,9 +157,9 @@ pub enum Error {
          one each, and {beside} more"
     )]
     FileLimit {
-        /// The limit of open files.
+        /// The hard limit of open files of a process (`ulimit -Hn`).
         limit: u64,
-        /// Number of requested flows.
+        /// Number of flows that the benchmark was to open.
         flows: usize,
         /// Number of files that are open in addition to the files of flows.
         beside: usize,

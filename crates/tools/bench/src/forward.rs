@@ -38,11 +38,11 @@ use crate::rate::{Rate, compare_with_bars};
 pub struct Case {
     /// Name of the case in the results.
     pub name: &'static str,
-    /// What crosses virtual links.
+    /// Which packets or streams of the case cross virtual links.
     pub load: Load,
 }
 
-/// What crosses virtual links.
+/// The load of a case: which packets or streams cross the virtual links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     /// A number of one-way flows, each over a link of its own.

@@ -59,7 +59,7 @@ pub enum Direction {
     Decap,
 }
 
-/// Form of a configuration file.
+/// Form of the configuration file that the AFTR loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// The configuration as text.

@@ -44,7 +44,7 @@ pub struct Report {
     pub block: Block,
     /// Counts of the ports, as in the output of `carina nfv run --json`.
     pub ports: serde_json::Value,
-    /// Expectations that were not met.
+    /// What the demo expected and did not find, each as text; empty if the demo succeeded.
     pub failures: Vec<String>,
 }
 

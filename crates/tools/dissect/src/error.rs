@@ -12,7 +12,7 @@ pub enum SettingsError {
     Width {
         /// Name of the field of the PCI whose width is not a number.
         key: String,
-        /// The given value.
+        /// The text that was given as the width of the field.
         value: String,
     },
     /// The kind of delimiting is unknown.

@@ -45,7 +45,7 @@ pub enum ImportError {
     Configuration {
         /// Why the node's parser would refuse the configuration.
         reason: String,
-        /// The configuration as TOML.
+        /// The configuration that the import has made, as TOML.
         toml: String,
     },
 }
@@ -54,7 +54,7 @@ pub enum ImportError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {expected}, found {found:?}")]
 pub struct JsonError {
-    /// Line, counted from 1.
+    /// Number of the line where the text is not JSON, counted from 1.
     pub line: usize,
     /// What valid JSON would have at this place.
     pub expected: &'static str,
@@ -66,7 +66,7 @@ pub struct JsonError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct YamlError {
-    /// Line, counted from 1.
+    /// Number of the line that the reader refuses, counted from 1.
     pub line: usize,
     /// What is not supported, or not valid, at that line.
     pub what: String,

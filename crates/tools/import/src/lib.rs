@@ -32,9 +32,9 @@ use crate::error::Reason;
 /// A setting of the imported file that was not translated, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Note {
-    /// Name of the file.
+    /// Name of the imported file that has the setting.
     pub file: String,
-    /// The line, counted from 1.
+    /// Number of the line with the setting, counted from 1.
     pub line: usize,
     /// The setting that was not translated.
     pub what: String,
@@ -51,7 +51,7 @@ pub struct Member {
     pub dif: String,
     /// Dialect of the protocols that all members of the DIF use.
     pub dialect: Dialect,
-    /// Names of the N-1 DIFs.
+    /// Names of the N-1 DIFs over which the member reaches its neighbours.
     pub over: Vec<String>,
     /// Whether the member is the first of its DIF or joins; `None` until it is known.
     pub role: Option<DifRole>,

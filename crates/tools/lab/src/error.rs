@@ -102,9 +102,9 @@ pub enum Error {
          removes it"
     )]
     StrayNamespace {
-        /// Name of the namespace.
+        /// Name of the network namespace that exists already.
         namespace: String,
-        /// Name of the lab that needs it.
+        /// Name of the new lab, one of whose systems or its links need a namespace of this name.
         lab: String,
     },
     /// A lab of this name exists.
@@ -139,7 +139,7 @@ pub enum Error {
     /// An application ended before its name was registered.
     #[error("`{command}` ended while the lab waited for {what}")]
     AppEnded {
-        /// Command of the application.
+        /// Shell command of the application that ended.
         command: String,
         /// What the lab was waiting for.
         what: String,

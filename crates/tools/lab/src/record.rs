@@ -51,7 +51,7 @@ pub struct Record {
 /// An application that was started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AppRecord {
-    /// The system in which it runs.
+    /// Name of the system in which the application runs.
     pub system: String,
     /// Shell command of the application.
     pub command: String,

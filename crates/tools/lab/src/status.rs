@@ -40,7 +40,7 @@ pub struct SystemStatus {
 /// An application of a lab, and whether it runs.
 #[derive(Debug, Serialize)]
 pub struct AppStatus {
-    /// The system in which it runs.
+    /// Name of the system in which the application runs.
     pub system: String,
     /// Shell command of the application.
     pub command: String,

@@ -25,7 +25,7 @@ pub struct GuestSpec {
     /// The guest's VMPI devices, at most one of each kind, in the order of [`VmpiKind`]. Over each
     /// device there is a DIF between guest and host: [`TestGuest::dif`].
     pub vmpi: Vec<VmpiKind>,
-    /// Emulated network cards.
+    /// Network cards that QEMU emulates for the guest, in addition to the VMPI devices.
     pub nics: Vec<Nic>,
     /// The bridge in the host's namespace to which the cards' taps are added; `None` to add them to
     /// no bridge.

@@ -18,7 +18,7 @@ pub struct Ratio {
     pub ratio: f64,
     /// Lower and upper end of the 95 % confidence interval of that median.
     pub interval: [f64; 2],
-    /// Number of pairs.
+    /// Number of pairs of runs whose ratios were taken.
     pub runs: usize,
 }
 

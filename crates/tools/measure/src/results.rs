@@ -110,7 +110,7 @@ pub enum Metric {
 pub struct Row {
     /// Name of the case, for example `one-way`.
     pub case: String,
-    /// Size of the SDUs in bytes.
+    /// Size of the SDUs (or frames, or payloads) in bytes; 0 if the case has no size.
     pub sdu: u64,
     /// Name of the measured system, for example `carina` or `udp`.
     pub system: String,
@@ -144,11 +144,11 @@ pub struct Row {
 pub struct Factor {
     /// Name of the case, for example `one-way`.
     pub case: String,
-    /// Size of the SDUs in bytes.
+    /// Size of the SDUs (or frames, or payloads) in bytes; 0 if the case has no size.
     pub sdu: u64,
-    /// Name of the other system.
+    /// Name of the system whose metric is the divisor.
     pub over: String,
-    /// What was measured.
+    /// The metric whose values are compared, with its unit.
     pub metric: Metric,
     /// The ratio of [`OURS`] to the other system within each run, over all runs.
     #[serde(flatten)]

@@ -17,9 +17,9 @@ pub struct Summary {
     pub stddev: f64,
     /// The median: half of the samples are at most this large.
     pub p50: f64,
-    /// 90th percentile.
+    /// The 90th percentile: 90 % of the samples are at most this large.
     pub p90: f64,
-    /// 99th percentile.
+    /// The 99th percentile: 99 % of the samples are at most this large.
     pub p99: f64,
 }
 

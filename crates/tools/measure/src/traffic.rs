@@ -66,9 +66,9 @@ pub enum Sizes {
     Fixed(u64),
     /// Every size from `low` to `high` is equally likely.
     Uniform {
-        /// The smallest size.
+        /// The smallest SDU size that can be drawn, in bytes.
         low: u64,
-        /// The largest size.
+        /// The largest SDU size that can be drawn, in bytes.
         high: u64,
     },
     /// Exponentially distributed, rounded down, capped at ten times the mean.
@@ -253,9 +253,9 @@ pub fn share(text: &str) -> Result<f64, ParseError> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rate {
-    /// SDUs per second.
+    /// A number of SDUs per second.
     Sdus(f64),
-    /// Bits of SDU content per second.
+    /// A number of bits of SDU content per second; headers do not count.
     Bits(f64),
 }
 

@@ -33,7 +33,7 @@ pub struct Bottleneck {
 pub struct Goodput {
     /// Bits of SDU content that the reader got, per second.
     pub bps: u64,
-    /// Longest time without anything read, in ns, rounded to 50 ms.
+    /// Longest time in which the reader got nothing, in ns; measured in steps of 50 ms.
     pub longest_stall_ns: u64,
 }
 

@@ -5,7 +5,7 @@ use carina_random::Random;
 /// How a link treats PDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Propagation delay in ns.
+    /// Time that each PDU takes to cross the link, in ns, in addition to waiting and sending.
     pub delay_ns: u64,
     /// Largest random additional delay of each PDU, in ns. It does not change the order of PDUs.
     pub jitter_ns: u64,
@@ -62,7 +62,7 @@ impl Profile {
 /// What has happened to the PDUs that were sent in one direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// PDUs sent.
+    /// Number of PDUs that were put on the link in this direction.
     pub pdus: u64,
     /// Bytes in the PDUs sent.
     pub bytes: u64,

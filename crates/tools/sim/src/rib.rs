@@ -24,7 +24,7 @@ pub enum RibError {
     },
     /// A field has a value of an unexpected kind.
     Unexpected {
-        /// Path of the object.
+        /// Path of the RIB object that has the field.
         path: String,
         /// Name of the field with the unexpected value.
         name: String,

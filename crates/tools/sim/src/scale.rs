@@ -15,7 +15,7 @@ use crate::world::World;
 /// How large the simulated network is, and the seed from which it is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Number of systems.
+    /// Number of simulated systems, all regions together.
     pub systems: usize,
     /// Number of regions among which the systems are divided.
     pub regions: usize,

@@ -41,7 +41,7 @@ pub struct Scenario {
     pub dialect: Dialect,
     /// Number of members of the DIF, one on each system.
     pub members: usize,
-    /// Kind of graph.
+    /// Kind of the graph whose nodes are the members and whose edges are the cables.
     pub shape: Shape,
     /// The edges of the graph, between members.
     pub edges: Vec<[usize; 2]>,
@@ -89,7 +89,7 @@ pub struct Outcome {
     pub failures: Vec<String>,
     /// Hash of all events of the run; equal for two runs with the same events.
     pub hash: u64,
-    /// Number of events in the hash.
+    /// Number of events of the run, all of which `hash` covers.
     pub events: u64,
     /// Virtual time that the run took, in ns.
     pub virtual_ns: u64,

@@ -14,7 +14,7 @@ use crate::world::World;
 pub struct View {
     /// Addresses of members, by name.
     pub members: BTreeMap<String, u64>,
-    /// Names of applications.
+    /// Names of the applications in the directory that the member knows.
     pub directory: BTreeSet<String>,
     /// Links, each as a pair of addresses: from, to.
     pub links: BTreeSet<(u64, u64)>,

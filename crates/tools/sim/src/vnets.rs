@@ -99,7 +99,7 @@ pub struct Outcome {
     pub lost: u64,
     /// Nodes that moved to another host.
     pub moved: u64,
-    /// Hosts that were drained.
+    /// Number of times that a host was drained.
     pub drained: u64,
     /// Times that a process, agent, host or machine died and restarted.
     pub deaths: u64,

@@ -128,7 +128,7 @@ pub struct Dif {
 /// A member of a normal DIF.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Member {
-    /// The system of the member.
+    /// Name of the system whose node has this member.
     pub system: String,
     /// Names of the N-1 DIFs of the member.
     pub over: Vec<String>,
@@ -149,7 +149,7 @@ pub struct Member {
 /// An application that the lab starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct App {
-    /// The system on which it runs.
+    /// Name of the system on which the lab starts the application.
     pub system: String,
     /// Shell command of the application.
     pub command: String,
@@ -161,9 +161,9 @@ pub struct App {
 /// A position in the file; line and column are counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
-    /// The line.
+    /// Number of the line.
     pub line: usize,
-    /// The column, in characters.
+    /// Number of the character in that line.
     pub column: usize,
 }
 

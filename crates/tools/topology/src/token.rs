@@ -33,7 +33,7 @@ impl Token {
     /// Parses a number.
     ///
     /// # Errors
-    /// The text is not a number, or is not within `least..=most`.
+    /// The text is not a number, or is not within `min..=max`.
     pub(crate) fn number(&self, what: &str, min: u64, max: u64) -> Result<u64, TopologyError> {
         match self.text.parse() {
             Ok(number) if (min..=max).contains(&number) => Ok(number),

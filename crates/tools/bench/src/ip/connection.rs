@@ -12,7 +12,7 @@ use crate::in_namespace::within;
 pub(super) struct Load {
     /// Bytes of each message.
     pub(super) size: usize,
-    /// How long the client sends.
+    /// Duration for which the client sends.
     pub(super) time: Duration,
     /// Whether the client waits for the echo of each message.
     pub(super) is_echoed: bool,

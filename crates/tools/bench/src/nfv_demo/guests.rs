@@ -23,7 +23,7 @@ pub(super) struct Guests {
 pub struct Pings {
     /// Number of echo requests that were sent.
     pub sent: u64,
-    /// Number of answers.
+    /// Number of pings that were answered.
     pub received: u64,
     /// Mean round-trip time in milliseconds.
     pub rtt_ms: f64,

@@ -51,7 +51,7 @@ pub(super) struct Bar {
     pub label: String,
     /// Name of the bar's group; bars of a group have the same colour.
     pub group: String,
-    /// Height of the bar.
+    /// Height of the bar: median, lowest and highest value of the runs.
     pub spread: Spread,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Point {
     pub name: String,
     /// Position on the horizontal axis.
     pub x: f64,
-    /// Height of the point.
+    /// Height of the point: median, lowest and highest value of the runs.
     pub spread: Spread,
 }
 

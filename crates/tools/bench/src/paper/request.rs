@@ -46,7 +46,7 @@ pub enum TransportSpec {
 pub struct System {
     /// Name of the system in the results.
     pub name: String,
-    /// The transport for its SDUs.
+    /// The transport that carries the SDUs of this system.
     pub transport: TransportSpec,
     /// Longest SDU that it can carry, in bytes.
     pub sdu_max: u64,
@@ -57,11 +57,11 @@ pub struct System {
 pub struct Request {
     /// Application name of the server.
     pub peer: AppName,
-    /// The flow of the control channel.
+    /// The flow by which client and server coordinate the measurements.
     pub control: FlowTarget,
     /// The systems, measured one right after the other.
     pub systems: Vec<System>,
-    /// SDU sizes in bytes.
+    /// SDU sizes to measure, in bytes.
     pub sizes: Vec<u64>,
     /// Direction in which SDUs are sent.
     pub direction: Direction,

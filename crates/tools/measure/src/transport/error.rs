@@ -54,7 +54,7 @@ pub enum TransportError {
     Unfinished {
         /// Number of flows that the server has not closed.
         flows: usize,
-        /// How long the client waited.
+        /// How long the client waited for the server after the last SDU.
         limit: Duration,
     },
     /// The vsock device of a guest refused a connection.

@@ -30,7 +30,7 @@ const REPORT_WAIT: Duration = Duration::from_secs(2);
 /// The reports of both sides about one measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// The direction of the job.
+    /// The direction in which the job sent SDUs.
     pub direction: Direction,
     /// Report of the client.
     pub client: SideReport,

@@ -48,7 +48,7 @@ pub enum TrialError {
     ClientLeft,
     /// The job needs sockets or files, but the server serves flows only. Jobs over sockets and
     /// files are for benchmarks.
-    #[error("this server measures flows only, not sockets or files, not sockets or files")]
+    #[error("this server measures flows only, not sockets or files")]
     FlowsOnly,
     /// The SDU sizes of the job are not possible.
     #[error("{0}")]
@@ -65,9 +65,9 @@ pub enum TrialError {
     /// An answer differs in length from its SDU.
     #[error("sent {sent} bytes, but the answer has {received} bytes")]
     AnswerLength {
-        /// Bytes that were sent.
+        /// Length of the SDU that was sent, in bytes.
         sent: usize,
-        /// Bytes of the answer.
+        /// Length of the answer that came, in bytes.
         received: usize,
     },
     /// No SDU arrived within this time after the start.
@@ -76,7 +76,7 @@ pub enum TrialError {
     /// The measuring thread could not be pinned to its CPU.
     #[error("pinning to CPU {cpu}: {source}")]
     Pin {
-        /// Number of the CPU.
+        /// Number of the CPU to which the thread was to be pinned.
         cpu: usize,
         /// Why the kernel did not pin the thread to the CPU.
         source: io::Error,

@@ -93,7 +93,7 @@ pub struct Job {
     pub duration_ns: u64,
     /// The sender stops after this many SDUs; 0 for no limit.
     pub count: u64,
-    /// Seed of sizes and gaps.
+    /// Seed of the random SDU sizes and gaps: the same seed gives the same traffic.
     pub seed: u64,
     /// Whether the receiver compares every byte with the byte that was sent.
     pub verify: bool,
@@ -124,11 +124,11 @@ pub enum Ending {
 /// those that do not apply are zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SideReport {
-    /// SDUs sent.
+    /// Number of SDUs that this side has sent.
     pub sent: u64,
     /// Bytes in the SDUs sent.
     pub sent_bytes: u64,
-    /// SDUs received.
+    /// Number of SDUs that this side has received, duplicates included.
     pub received: u64,
     /// Bytes in the SDUs received.
     pub received_bytes: u64,
@@ -145,7 +145,7 @@ pub struct SideReport {
     /// Round-trip times in microseconds, for the client of an echo that got answers; otherwise
     /// `None`.
     pub rtt_us: Option<Summary>,
-    /// How this side's half ended.
+    /// How the measurement ended at this side: as planned, or because the flow stalled.
     #[serde(default)]
     pub ending: Ending,
 }
@@ -179,7 +179,7 @@ pub enum Message {
     },
     /// The first SDU of a flow that carries the SDUs of a job.
     Data {
-        /// The ticket of the job.
+        /// The ticket of the job ([`Via::Flow`]) whose SDUs the flow carries.
         ticket: u64,
     },
     /// The client asks the server for a measurement.

@@ -36,7 +36,7 @@ pub enum SelectionError {
         /// Number of members, faults or calls that the scenario has.
         count: usize,
     },
-    /// Fewer than two members are kept.
+    /// The selection keeps fewer than two members.
     TooFew,
     /// The cables do not connect all kept members.
     Apart,

@@ -48,7 +48,7 @@ pub struct PlayedHost {
     sent: Vec<Sent>,
     /// Number of guests that arrived here by a move and were then resumed.
     pub came: u64,
-    /// The limits on nodes that the host reports to its provider.
+    /// The limits on nodes that the host reports to its provider; `None` for a host without limits.
     limits: Option<HostLimits>,
     temper: Option<Temper>,
     /// Changes of parts that the host has refused.

@@ -46,7 +46,8 @@ pub(super) struct Scenario {
     pub(super) move_every: [Duration; 2],
     /// Mean times between faults of further kinds; `None` in a run without them.
     pub(super) upsets: Option<Upsets>,
-    /// The VNP that is lost, with its store, when the other faults end.
+    /// Number of the VNP that is lost, with its store, when the other faults end; `None` if no VNP
+    /// is lost.
     pub(super) lost_vnp: Option<usize>,
     /// Limits of the hosts, numbered over all providers; `None` if hosts have no limits.
     pub(super) limits: Option<Vec<HostLimits>>,

@@ -19,7 +19,7 @@ pub struct Temper {
 /// Decision of a host about a node that it is ordered to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The host makes the node at once.
+    /// The host makes the node as soon as it is ordered to.
     Makes,
     /// The host's attempts to make the node fail until this time.
     Fails(Instant),

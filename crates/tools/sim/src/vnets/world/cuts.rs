@@ -78,8 +78,8 @@ impl World<'_> {
         self.queue.put(next.as_nanos(), event);
     }
 
-    /// A random time at which a fault ends, within `most_ms` milliseconds and not after all faults
-    /// end.
+    /// A random time at which a fault ends: 100 to `delay_max_ms` milliseconds from now, and not
+    /// after the time at which all faults end.
     fn until(&mut self, now: Instant, delay_max_ms: u64) -> Instant {
         let until = now + Duration::from_millis(self.upsets.within(100, delay_max_ms));
         until.min(self.scenario.trouble_ends)
