@@ -162,7 +162,7 @@ pub enum GraphFileError {
     /// The text is not TOML, or has unknown keys at the top.
     #[error("line {line}: {text}")]
     Toml {
-        /// The line, from 1.
+        /// Number of the wrong line, from 1.
         line: usize,
         /// The fault on that line, as text.
         text: String,
@@ -180,7 +180,7 @@ pub enum GraphFileError {
     Worker {
         /// Name of the app with the invalid `worker`.
         app: String,
-        /// The invalid value.
+        /// The value that the file gives to `worker`.
         value: String,
     },
     /// The kind of an app is unknown.
@@ -188,7 +188,7 @@ pub enum GraphFileError {
     Kind {
         /// Name of the app with the unknown kind.
         app: String,
-        /// The unknown kind.
+        /// The value that the file gives to `kind`, which names no known kind of app.
         kind: String,
         /// Names of all known kinds of app, as a list in text.
         known: String,
@@ -200,7 +200,7 @@ pub enum GraphFileError {
         line: Option<usize>,
         /// Name of the app whose configuration is invalid.
         app: String,
-        /// Kind of the app.
+        /// Name of the kind of the app.
         kind: &'static str,
         /// What is wrong in the configuration, as text.
         reason: String,

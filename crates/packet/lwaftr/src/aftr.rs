@@ -87,9 +87,9 @@ struct Policy {
 /// Frames that the AFTR sends, in order.
 #[derive(Debug, Default)]
 pub struct Outputs {
-    /// Towards the IPv4 Internet.
+    /// Frames to send towards the IPv4 Internet.
     pub external: Vec<Frame>,
-    /// Towards the IPv6 access network.
+    /// Frames to send towards the IPv6 access network.
     pub internal: Vec<Frame>,
 }
 

@@ -89,7 +89,7 @@ pub enum Status {
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The id of the request.
+    /// The `id` of the request that this answers; null if the request could not be read.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub id: Value,
     /// The outcome of the request.

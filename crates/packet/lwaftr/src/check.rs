@@ -89,7 +89,7 @@ pub enum CheckError {
     Counter {
         /// Number of the malformed line, from 1.
         line: usize,
-        /// The text of the line.
+        /// The text of the malformed line.
         text: String,
     },
     /// A line names an unknown counter.
@@ -97,7 +97,7 @@ pub enum CheckError {
     NoCounter {
         /// Number of the line that names the counter, from 1.
         line: usize,
-        /// The unknown name.
+        /// The name that no counter of the AFTR has.
         name: String,
     },
 }

@@ -38,7 +38,7 @@ pub struct Instance {
 /// A queue of a device, with its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// The queue's number.
+    /// Number of the queue, from the file; it only distinguishes the queues of a device.
     pub id: u8,
     /// The AFTR's own addresses towards the Internet.
     pub external: Address<Ipv4Addr>,
@@ -64,7 +64,7 @@ pub struct Address<T> {
 pub enum NextHopAddress<T> {
     /// The IP address; the AFTR finds the MAC address by ARP or neighbour discovery.
     Ip(T),
-    /// The MAC address.
+    /// The MAC address of the next hop; the AFTR asks for no other.
     Mac(Mac),
 }
 

@@ -28,7 +28,7 @@ pub enum Learnt {
     },
     /// A router has reported that the path to a B4 has a smaller MTU than the access network.
     PathMtu {
-        /// The B4's address.
+        /// IPv6 address of the B4 at the end of the path.
         b4: [u8; 16],
         /// The path's MTU, in bytes.
         mtu: usize,

@@ -44,7 +44,7 @@ pub enum PlanError {
     Addresses {
         /// The first IPv4 address of the range.
         ipv4: Ipv4Addr,
-        /// Number of addresses.
+        /// Number of IPv4 addresses that the plan asks for.
         addresses: u32,
     },
 }

@@ -16,7 +16,7 @@ pub enum Monitor {
     /// No packet is copied.
     #[default]
     None,
-    /// Every frame.
+    /// Every frame is copied, when it arrives and when it leaves.
     All,
     /// IPv4 packets from or to this address, also inside a tunnel.
     Address(Ipv4Addr),

@@ -81,7 +81,7 @@ pub enum TableError {
     Bits {
         /// IPv4 address of the softwire.
         ipv4: Ipv4Addr,
-        /// The invalid division.
+        /// How the softwire would divide the ports of its address; its bits are too many.
         ports: PortSets,
     },
     /// Two softwires of an address divide its ports differently, so that their sets can overlap.

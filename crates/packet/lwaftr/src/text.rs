@@ -45,7 +45,7 @@ pub enum Fault {
     /// An unexpected character.
     #[error("found {found:?} where {expected} is expected")]
     Character {
-        /// The character.
+        /// The character that the text has at this place.
         found: char,
         /// The text that would be valid at this place.
         expected: &'static str,

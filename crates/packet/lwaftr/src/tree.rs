@@ -233,9 +233,9 @@ pub fn remove(nodes: &mut Vec<Node>, path: &Path) -> Result<(), TreeError> {
 /// New contents of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// A value of a leaf.
+    /// The new value of a leaf.
     Value(String),
-    /// The members of a container or list entry.
+    /// The new members of a container or list entry.
     Block(Vec<Node>),
 }
 

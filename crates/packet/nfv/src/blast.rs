@@ -139,9 +139,10 @@ pub struct Outcome {
     pub sent: u64,
     /// Packets that the TX port refused, because the sender was too fast for it.
     pub refused: u64,
-    /// Packets that came back.
+    /// Packets of the trial that came back, duplicates included.
     pub received: u64,
-    /// Packets that left and did not come back.
+    /// Packets that left and did not come back. A numbered packet that comes back twice counts
+    /// once.
     pub lost: u64,
     /// `lost` as a share of `sent`, 0 to 1.
     pub loss: f64,

@@ -43,7 +43,8 @@ pub struct Forwarder {
 pub enum By {
     /// The frame leaves by the other of two ports; if there is only one port, by that port.
     Wire,
-    /// The port at which the destination MAC address was last seen as a source.
+    /// The port at which the destination MAC address was last seen as a source; all other ports if
+    /// no port has seen the address, as in a switch.
     Mac,
     /// The port of the longest prefix that matches the destination IP address.
     Route(Routes),
@@ -88,7 +89,7 @@ pub enum ForwardError {
     TwoStations {
         /// Name of the port with two addresses.
         port: String,
-        /// The second address.
+        /// The address that is given in addition to another one of its IP version.
         address: IpAddr,
     },
     /// A route leads to a port that has no address or next hop of the route's IP version.
@@ -108,7 +109,7 @@ pub enum ForwardError {
     /// An address, a next hop or a route names a port that does not exist.
     #[error("there is no port {name}; the ports are {known}")]
     NoPort {
-        /// The unknown name.
+        /// The name that an address, a next hop or a route gives, and no port has.
         name: String,
         /// The names of all ports.
         known: String,

@@ -68,7 +68,7 @@ pub enum PortError {
     /// The kind is unknown.
     #[error("{kind:?} is not a kind of port; the kinds are {}", kinds())]
     Kind {
-        /// The unknown kind.
+        /// The text before the colon, which names no kind of port.
         kind: String,
     },
     /// The text is not a PCI address.

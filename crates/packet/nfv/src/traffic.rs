@@ -88,9 +88,10 @@ pub struct TrafficPort {
     pub ingress_rate: Option<RateLimiterConfig>,
     /// Rate limit for frames from the port; `None` for no limit.
     pub egress_rate: Option<RateLimiterConfig>,
-    /// The tunnel that carries the port's frames, if any.
+    /// The tunnel that carries the port's frames; `None`: they go to the uplink as they are.
     pub tunnel: Option<Tunnel>,
-    /// The configuration of the port's `esp` app, if it has one.
+    /// The configuration of the app that encrypts the port's packets (`esp`); `None`: they are not
+    /// encrypted.
     pub esp: Option<toml::Table>,
 }
 

@@ -65,8 +65,8 @@ pub struct AfPacketConfig {
     /// mode).
     #[serde(default = "yes")]
     pub promiscuous: bool,
-    /// Whether frames keep missing checksums and pending segmentation as metadata. If not, the app
-    /// completes and segments them.
+    /// Whether received frames keep missing checksums and pending segmentation as metadata. If not,
+    /// the app completes and segments them.
     #[serde(default)]
     pub offload: bool,
     /// File of the network namespace of the interface; `None` for the namespace of the calling

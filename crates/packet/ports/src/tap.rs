@@ -49,7 +49,8 @@ pub struct TapConfig {
     /// MTU to set at the interface; `None` leaves the MTU that the interface has.
     #[serde(default)]
     pub mtu: Option<usize>,
-    /// Whether frames keep missing checksums and pending segmentation as metadata.
+    /// Whether frames from the kernel keep missing checksums and pending segmentation as metadata.
+    /// If not, the kernel completes and segments them before the app gets them.
     #[serde(default)]
     pub offload: bool,
 }

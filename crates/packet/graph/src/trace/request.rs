@@ -41,7 +41,7 @@ pub enum RequestError {
     Unknown {
         /// The link that was requested.
         link: String,
-        /// The links of the graph.
+        /// The links that the graph has, as a list in text.
         known: String,
     },
     /// A port name is both an input and an output with links, so it does not identify one link.

@@ -58,7 +58,7 @@ pub(super) struct Parts {
     takes6: bool,
 }
 
-/// Largest number of memory that the fragments of one family may occupy, in bytes.
+/// Largest amount of memory that the fragments of one family may occupy, in bytes.
 const BYTES_MAX: usize = 64 << 20;
 /// How long a packet may stay incomplete. (RFC 791 §3.2 asks for at least 15 s, RFC 8200 §4.5 for
 /// 60 s)

@@ -70,9 +70,9 @@ pub enum Change {
     Replace(Softwire),
     /// Remove a softwire.
     Remove {
-        /// The IPv4 address.
+        /// The IPv4 address of the softwire to remove.
         ipv4: Ipv4Addr,
-        /// The port set identifier (PSID) of the softwire.
+        /// The port set identifier (PSID) of the softwire to remove.
         psid: u16,
     },
 }

@@ -25,7 +25,7 @@ pub enum CompiledError {
          truncated; compile the text again"
     )]
     Length {
-        /// Actual length in bytes.
+        /// Length that the bytes have, in bytes.
         found: u64,
         /// Length in bytes that the header implies.
         expected: u64,

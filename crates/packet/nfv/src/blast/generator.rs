@@ -36,7 +36,7 @@ impl Trial {
 /// What the app `generator` has sent in the present trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Number of packets.
+    /// Number of packets that the generator has put on its output, refused ones included.
     pub packets: u64,
     /// Bytes in the packets counted by `packets`.
     pub bytes: u64,

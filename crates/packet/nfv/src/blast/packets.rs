@@ -67,9 +67,9 @@ pub enum PacketsError {
     /// Source and destination have different IP versions.
     #[error("from {source_address} to {destinations}: both must have the same IP version")]
     Versions {
-        /// The source address.
+        /// The given source IP address.
         source_address: IpAddr,
-        /// The destination addresses.
+        /// The given prefix of destination IP addresses.
         destinations: Destination,
     },
     /// A mix has too many frames.

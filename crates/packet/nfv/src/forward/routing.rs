@@ -45,7 +45,7 @@ pub struct Station {
 pub enum Next {
     /// The IP address; the router finds the MAC address by ARP or neighbour discovery.
     Address(IpAddr),
-    /// The MAC address.
+    /// The MAC address of the next hop; the router asks for no other.
     Mac(Mac),
 }
 

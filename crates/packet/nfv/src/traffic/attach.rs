@@ -28,7 +28,7 @@ pub struct Card {
 pub struct NoCard {
     /// Name of the port that is not a card of a virtual machine.
     pub port: String,
-    /// The port's kind.
+    /// The kind of app that the port has in the file, such as `tap`.
     pub kind: String,
 }
 

@@ -85,7 +85,7 @@ pub enum Fault {
     Value {
         /// Name of the field whose value is invalid.
         field: String,
-        /// The invalid value.
+        /// The value that the file gives the field.
         found: String,
         /// A value that would be valid.
         wanted: String,
@@ -95,7 +95,7 @@ pub enum Fault {
     Filter {
         /// Name of the field that contains the filter.
         field: &'static str,
-        /// The filter's fault.
+        /// Why the filter cannot be compiled.
         error: FilterError,
     },
     /// The file contains an invalid configuration of an app.

@@ -48,7 +48,7 @@ pub enum TunnelProtocol {
 pub(super) struct GatewayDraft {
     /// The gateway's IP address. Carina answers ARP requests for it.
     pub address: Ipv4Addr,
-    /// The station's IP address.
+    /// The IP address of the station (VM) at the port.
     pub station: Ipv4Addr,
 }
 

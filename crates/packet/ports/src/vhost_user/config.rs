@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VhostUserConfig {
-    /// Path of the socket.
+    /// Path of the vhost-user socket at which QEMU and the app meet.
     pub socket: PathBuf,
     /// Whether the guest's process (QEMU) creates the socket and the app connects to it; if false,
     /// the app creates the socket.
@@ -19,7 +19,8 @@ pub struct VhostUserConfig {
     /// Number of ring pairs that the card offers, 1 to 8.
     #[serde(default = "one")]
     pub queues: usize,
-    /// Whether to offer packed rings.
+    /// Whether to offer the guest's driver packed rings (VIRTIO 1.2 §2.8); if not, or if the driver
+    /// refuses them, rings are split.
     #[serde(default = "yes")]
     pub packed: bool,
     /// Whether to offer mergeable buffers: a frame may occupy several of them.
@@ -32,7 +33,8 @@ pub struct VhostUserConfig {
     /// next notification.
     #[serde(default = "yes")]
     pub event_index: bool,
-    /// Whether frames keep missing checksums and pending segmentation as metadata.
+    /// Whether frames from the guest keep missing checksums and pending segmentation as metadata.
+    /// If not, the app completes and segments them.
     #[serde(default)]
     pub offload: bool,
 }
