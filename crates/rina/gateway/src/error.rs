@@ -16,9 +16,9 @@ pub enum GatewayError {
     /// A setting has an invalid value.
     #[error("{field} is {value}; {right} would be right")]
     Setting {
-        /// Name of the setting.
+        /// Name of the setting that has a wrong value.
         field: &'static str,
-        /// Value of the setting.
+        /// The wrong value of the setting.
         value: String,
         /// A description of correct values.
         right: &'static str,
@@ -53,7 +53,7 @@ pub enum GatewayError {
     /// A registration has ended: the node has ended, or the DIF no longer accepts the name.
     #[error("the registration of {name} has ended: {source}")]
     Ended {
-        /// The registered name.
+        /// The name that is no longer registered.
         name: AppName,
         /// The error that the node returned.
         source: Error,

@@ -43,7 +43,7 @@ pub enum Reason {
     DestinationNotOwn,
     /// The kernel refused the packet, for example because of an invalid header.
     KernelRefused,
-    /// The interface is down.
+    /// The TUN interface is down, so the kernel takes no packet.
     InterfaceDown,
 }
 

@@ -17,9 +17,9 @@ pub enum IpError {
     /// A setting has an invalid value.
     #[error("{field} is {value}; {right} would be right")]
     Setting {
-        /// Name of the setting.
+        /// Name of the setting that has a wrong value.
         field: &'static str,
-        /// Value of the setting.
+        /// The wrong value of the setting.
         value: String,
         /// A description of correct values.
         right: &'static str,
@@ -36,15 +36,15 @@ pub enum IpError {
     /// This system is not a member of the DIF.
     #[error("this system is in no DIF {dif}; it is in: {have}")]
     NoDif {
-        /// The DIF of the settings.
+        /// The DIF that the settings of the member name.
         dif: DifName,
-        /// The DIFs of this system.
+        /// The DIFs of which this system has a member, as a list in text.
         have: String,
     },
     /// No node runs.
     #[error("reaching the node: {source}")]
     Node {
-        /// Why there is no answer.
+        /// Why the node on this system cannot be reached.
         source: Error,
     },
     /// The node does not answer.
@@ -52,7 +52,7 @@ pub enum IpError {
     Directory {
         /// Name of the DIF whose directory was read.
         dif: DifName,
-        /// Why there is no answer.
+        /// Why the node did not answer the question about the DIF.
         source: ClientError,
     },
     /// The interface cannot be made or configured.
@@ -86,7 +86,7 @@ pub enum IpError {
     /// A registration has ended: the node has ended, or the DIF no longer accepts the name.
     #[error("the registration of {name} has ended: {source}")]
     Ended {
-        /// The registered name.
+        /// The name that is no longer registered.
         name: AppName,
         /// The error that the node returned.
         source: Error,

@@ -19,7 +19,7 @@ use crate::prefix::{Address, IpPrefix};
 /// The state of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The DIF of the member.
+    /// Name of the DIF whose flows carry the packets.
     pub dif: DifName,
     /// Name of the member's TUN interface, such as `carina0`.
     pub tun: String,
@@ -53,11 +53,12 @@ pub struct Status {
 /// with the work undone where the DIF carries packets of 64 KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offloads {
-    /// Checksums of TCP and UDP.
+    /// Whether the kernel leaves checksums of TCP and UDP to the member.
     pub checksum: bool,
-    /// Segmentation of TCP (TSO).
+    /// Whether the kernel leaves the segmentation of TCP to the member (TSO).
     pub tso: bool,
-    /// Segmentation of UDP (USO): Linux 6.2.
+    /// Whether the kernel leaves the segmentation of UDP to the member (USO), as Linux 6.2 and
+    /// later can.
     pub uso: bool,
 }
 
@@ -74,9 +75,9 @@ impl From<TapOffload> for Offloads {
 /// A flow of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowStatus {
-    /// The prefix of this member.
+    /// The prefix of this member under whose name the flow was allocated.
     pub local: IpPrefix,
-    /// The prefix of the other member.
+    /// The prefix of the other member, to or from whose name the flow leads.
     pub remote: IpPrefix,
     /// The class of the packets; `None` for a flow that the other member allocated.
     pub class: Option<Class>,

@@ -59,7 +59,8 @@ pub(crate) struct Worker {
     ready: Vec<Ready>,
     /// Messages of the member's first worker; `None` for the first worker itself.
     inbox: Option<Arc<Inbox>>,
-    /// When the state must be reported, after it has changed.
+    /// When the worker must report its state, which has changed; `None` if nothing is to be
+    /// reported.
     report_at: Option<Instant>,
     is_stopped: bool,
     pub router: Router,
@@ -70,7 +71,8 @@ pub(crate) struct Worker {
     unread: BTreeSet<u32>,
     /// The flow of long packets, into whose ring the next packet is read.
     bulk: Option<Bulk>,
-    /// Until when no packet is read from the kernel, because a flow is full.
+    /// Until when no packet is read from the kernel, because a flow is full; `None` if packets are
+    /// read.
     pause: Option<Instant>,
     sweep_at: Instant,
     pub counters: Counters,

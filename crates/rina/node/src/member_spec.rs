@@ -28,7 +28,7 @@ pub struct MemberSpec {
     pub name: DifName,
     /// Whether the member creates the DIF, or joins it.
     pub role: DifRole,
-    /// Names of the N-1 DIFs.
+    /// Names of the N-1 DIFs over which the member reaches its neighbours.
     pub over: Vec<DifName>,
     /// Name of the member's IPCP; default: made from the names of DIF and system.
     #[serde(default)]

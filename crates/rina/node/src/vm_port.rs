@@ -16,7 +16,7 @@ use thiserror::Error;
 pub(crate) struct VmPort {
     pub port: HostPort,
     pub create: VmCreate,
-    /// The door to the network of this host, if the VM has one.
+    /// What programs in the VM reach through this host's network (`internet`); `None`: nothing.
     pub internet: Option<Internet>,
     /// The IP link to the VM, if the VM has addresses.
     pub ip: Option<VmLink>,

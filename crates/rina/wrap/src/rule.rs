@@ -94,7 +94,7 @@ pub enum Decision {
 /// An address that a program uses, with the host name for which the resolver returned it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// The host name, if the address is one of the name table.
+    /// The host name for which the address stands in the name table; `None` if it stands for none.
     pub host: Option<String>,
     /// The IP address and the port.
     pub socket: SocketAddr,

@@ -78,7 +78,7 @@ pub enum MemberSpecError {
         bytes: u8,
         /// The DIF's dialect, which does not allow this width.
         dialect: &'static str,
-        /// The valid widths.
+        /// The widths that the dialect allows for this field, as text.
         possible: String,
     },
     /// The widths are invalid in combination.
@@ -98,7 +98,7 @@ pub enum MemberSpecError {
     /// A setting is given that the dialect does not have.
     #[error("config: {key}: dialect {dialect} does not support it; leave it out")]
     KeyOfOtherDialect {
-        /// Name of the setting.
+        /// Name of the setting that the dialect does not have.
         key: &'static str,
         /// The DIF's dialect, which does not have this setting.
         dialect: &'static str,
@@ -112,7 +112,7 @@ pub enum MemberSpecError {
         name: String,
         /// The DIF's dialect, which does not have this policy.
         dialect: &'static str,
-        /// The valid policies.
+        /// The policies that the dialect has for this component, as text.
         possible: String,
     },
     /// Native delimiting is configured in another dialect.

@@ -54,7 +54,7 @@ pub enum RuleError {
     Target {
         /// Text of the invalid rule.
         rule: String,
-        /// The text behind the arrow.
+        /// The text behind the `->`, which is no target.
         target: String,
     },
     /// The name of the application or of the DIF is invalid.
@@ -70,7 +70,7 @@ pub enum RuleError {
     Placeholder {
         /// Text of the invalid rule.
         rule: String,
-        /// The text in the braces.
+        /// The text in the braces; valid texts are `host`, `name` and `port`.
         placeholder: String,
     },
 }
