@@ -32,7 +32,7 @@ pub enum RunnerError {
     /// The file of counters, or the socket for traces in the same directory, cannot be made.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// A worker has ended, because one of its apps panicked.
+    /// The worker of this number has ended, because one of its apps panicked.
     #[error("worker {0} has ended")]
     Ended(usize),
 }

@@ -28,10 +28,11 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The PSID has more than 16 bits.
+    /// The plan's PSID has more than 16 bits; holds their number.
     #[error("psid-length {0}: must be 0 to 16")]
     Bits(u8),
-    /// The table cannot hold so many softwires, or their number is 0.
+    /// A binding table cannot hold as many softwires as the plan asks for, or the plan asks for 0;
+    /// holds their number.
     #[error("{0} softwires: must be 1 to {max}", max = crate::table::SOFTWIRES_MAX)]
     Softwires(u64),
     /// A frame of this length is too short for its headers, or longer than a jumbo frame.

@@ -21,10 +21,12 @@ pub enum TreeError {
     /// No part has this name and these keys.
     #[error("{0} does not exist")]
     DoesNotExist(String),
-    /// Several entries of a list have this name and these keys.
+    /// Several entries of a list have this name and these keys; the second value is their number.
     #[error("{0} matches {1} entries: select one by keys in brackets, or by [position()=N]")]
     Several(String, usize),
-    /// The part has a value where a block is needed, or a block where a value is needed.
+    /// The operation does not apply to a part of this kind: a block would replace a value or a
+    /// value a block, the path leads through a value or names no list to add to, or the whole tree
+    /// would be removed. The second value continues the sentence "PATH is".
     #[error("{0} is {1}")]
     Kind(String, &'static str),
 }
@@ -155,7 +157,8 @@ fn block_of<'a>(
 /// entry; or whole entries, if the path matches several.
 ///
 /// # Errors
-/// The path matches nothing.
+/// The path matches nothing or leads through a value, or a step before its last one matches several
+/// entries.
 pub fn get(nodes: &mut Vec<Node>, path: &Path) -> Result<String, TreeError> {
     let Some((block, last)) = block_of(nodes, path)? else {
         return Ok(Node::write_all(nodes));

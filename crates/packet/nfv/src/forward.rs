@@ -57,10 +57,11 @@ pub enum ForwardError {
     /// The text of a port on the command line is not valid.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The number of ports does not suit a wire.
+    /// The number of ports does not suit a wire, which needs two ports, or one port and at least
+    /// one hop; holds the number.
     #[error("{0} ports: a wire needs two ports, or one port and at least one hop")]
     Wire(usize),
-    /// Too few ports to forward between.
+    /// Fewer than two ports to forward between; holds their number.
     #[error("{0} ports: must be at least 2")]
     TooFew(usize),
     /// Hops are requested, but a bridge has none.
@@ -69,7 +70,7 @@ pub enum ForwardError {
          frames"
     )]
     Hops,
-    /// The number of hops exceeds the largest TTL.
+    /// The number of hops exceeds the largest TTL; holds the number of hops.
     #[error("{0} hops: must be at most {HOPS_MAX}")]
     TooManyHops(usize),
     /// Forwarding by route: a port has no address or no next hop.

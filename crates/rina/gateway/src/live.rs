@@ -37,7 +37,7 @@ impl Live {
         Ok(())
     }
 
-    /// Whether one more connection is allowed, in addition to `under_way` connections that are not
+    /// Whether one more connection is allowed, in addition to `pending` connections that are not
     /// attached yet.
     pub(crate) fn has_room(&mut self, pending: usize, now: Instant) -> bool {
         if self.count + pending < self.max {

@@ -58,7 +58,7 @@ pub enum IpError {
     /// The interface cannot be made or configured.
     #[error(transparent)]
     Interface(#[from] NetdevError),
-    /// The kernel forwards no packets of IPv6.
+    /// The kernel forwards no packets of IPv6; holds the path of the setting that is 0.
     #[error(
         "nat has a prefix of IPv6, but {0} is 0; write 1 into it, and accept_ra=2 for interfaces \
          that get their routes by router advertisements"

@@ -243,7 +243,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> RunDirError + '_ {
 /// How long a stopping node may take to inform its applications and peers.
 pub(crate) const STOP_MAX: Duration = Duration::from_secs(1);
 
-/// How much longer than that a node may take until it has ended.
+/// How much longer than [`STOP_MAX`] a stopping node may take until its process has ended.
 const STOP_SLACK: Duration = Duration::from_millis(500);
 const LOCK_POLL: Duration = Duration::from_millis(10);
 

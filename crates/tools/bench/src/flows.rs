@@ -390,7 +390,8 @@ const MESSAGE_BYTES: usize = 64;
 /// Number of files that a node and an application may have open in addition to the files of flows,
 /// with a margin.
 const OTHER_FILES: usize = 200;
-/// The server allows twice as many unanswered requests.
+/// Largest number of flows that are requested at the same time. The nodes allow twice as many
+/// unanswered requests for each application.
 const CONCURRENT_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);

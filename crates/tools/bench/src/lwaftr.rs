@@ -46,7 +46,7 @@ pub struct Case {
 pub enum What {
     /// Packets in one direction, while the same number goes in the other direction.
     Direction(Load, Direction),
-    /// Time to load a configuration of a million softwires.
+    /// Time to load a configuration of a million softwires from a file of this form.
     Loading(Form),
 }
 

@@ -156,7 +156,8 @@ pub(crate) enum Link {
 pub(crate) enum FlowOwner {
     /// An application: number of its session, and index of its end.
     Session(usize, usize),
-    /// A higher IPCP whose request for this attachment is not answered yet.
+    /// A higher IPCP whose request for one of its attachments, given by its index, is not answered
+    /// yet.
     Requesting(SlotId, usize),
     /// A higher IPCP, for which the flow is this N-1 flow.
     Upper(SlotId, N1Port),

@@ -64,21 +64,21 @@ pub struct Scenario {
 /// A fault, or the repair of one. Numbers are those of systems or, for cables, of edges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A system crashes.
+    /// The system of this number crashes.
     Crash(usize),
-    /// A crashed system restarts.
+    /// The crashed system of this number restarts.
     Restart(usize),
     /// Cables are cut, given by the numbers of their edges.
     Cut(Vec<usize>),
-    /// Cables are repaired.
+    /// Cables are repaired, given by the numbers of their edges.
     Mend(Vec<usize>),
-    /// A cable loses, duplicates and reorders far more PDUs than usual.
+    /// The cable of this edge loses, duplicates and reorders far more PDUs than usual.
     Storm(usize),
-    /// The cable behaves as before the storm.
+    /// The cable of this edge behaves as before its [`Fault::Storm`].
     Calm(usize),
-    /// A member leaves the DIF and announces it.
+    /// The member on the system of this number leaves the DIF and announces it.
     Leave(usize),
-    /// A member that left joins again.
+    /// The member on the system of this number, which left, joins again.
     ComeBack(usize),
 }
 

@@ -79,7 +79,7 @@ impl Tree {
         self.fill_within(residual, from, demand, until, PRICE_ANY);
     }
 
-    /// Like [`Tree::fill`], but ignores paths with a price above `most`.
+    /// Like [`Tree::fill`], but ignores paths with a price above `price_max`.
     pub(crate) fn fill_within(
         &mut self,
         residual: &Residual,

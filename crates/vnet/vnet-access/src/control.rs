@@ -32,7 +32,7 @@ pub enum Request {
 pub enum Reply {
     /// The user has joined.
     Joined(Joined),
-    /// The user is refused, or disconnected.
+    /// The access point refuses the user, or disconnects a user who had joined.
     Refused(Refused),
 }
 

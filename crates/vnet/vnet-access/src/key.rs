@@ -45,7 +45,7 @@ pub enum KeyError {
     #[error("{}: the file does not contain keys of access points; remove it (tokens that were \
          issued with its keys become invalid)", .0.display())]
     Content(PathBuf),
-    /// The token would have this many letters, more than allowed.
+    /// The token would have this many characters, more than allowed.
     #[error(
         "the token would have {0} characters, but at most 1200 are possible: use shorter names of \
          user and host"

@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 
 use carina_vnet::host_part::InterfaceAddress;
 
-/// Aggregates prefixes: two halves of a prefix become that prefix. If more than `most` remain, the
-/// longest ones are widened until there are only `most`. The result contains all addresses of the
-/// network; after widening, also addresses that the network does not have.
+/// Aggregates prefixes: two halves of a prefix become that prefix. If more than `count_max` remain,
+/// the longest ones are widened until there are only `count_max`. The result contains all addresses
+/// of the network; after widening, also addresses that the network does not have.
 pub(crate) fn aggregate(
     prefixes: impl Iterator<Item = InterfaceAddress>,
     count_max: usize,

@@ -155,7 +155,8 @@ impl Agent {
     /// makes the network; [`Agent::events`] and [`Agent::report`] show its progress.
     ///
     /// # Errors
-    /// A network of this name exists, the network does not fit, or its record cannot be written.
+    /// A network of this name exists, the network does not fit, its record cannot be written, or
+    /// the agent is ending.
     pub fn create(&self, document: &Document) -> Result<VnetReport> {
         let began = Instant::now();
         let document = &document.extended();
@@ -207,7 +208,8 @@ impl Agent {
     /// Begins to change a network to match a document.
     ///
     /// # Errors
-    /// There is no such network, the changed network does not fit, or its record cannot be written.
+    /// There is no such network, a provider has ordered it, the changed network does not fit, or
+    /// its record cannot be written.
     pub fn apply(&self, document: &Document) -> Result<VnetReport> {
         let began = Instant::now();
         let document = &document.extended();
@@ -298,7 +300,7 @@ impl Agent {
     /// waits for some for up to `wait`; the result may then be empty.
     ///
     /// # Errors
-    /// There is no such network or node.
+    /// There is no such network or node, or nothing of the network is made yet.
     pub fn console_output(
         &self,
         name: &str,
@@ -314,7 +316,8 @@ impl Agent {
     /// Types text at the console of a node.
     ///
     /// # Errors
-    /// There is no such network or node, or a viewer of the console is typing.
+    /// There is no such network or node, nothing of the network is made yet, or a viewer of the
+    /// console is typing.
     pub fn console_type(&self, name: &str, node: &str, text: &str) -> Result<()> {
         self.network(name)?.vnet()?.console_type(node, text)
     }
@@ -322,7 +325,8 @@ impl Agent {
     /// Sets the impairments of a link, or removes them.
     ///
     /// # Errors
-    /// There is no such network or link, or an impairment is invalid.
+    /// There is no such network or link, nothing of the network is made yet, or an impairment is
+    /// invalid.
     pub fn impair(&self, name: &str, link: u32, wanted: LinkImpairment) -> Result<()> {
         self.network(name)?.vnet()?.impair(link, wanted)
     }

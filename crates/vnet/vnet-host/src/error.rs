@@ -232,10 +232,12 @@ pub enum Error {
         /// The network that already uses the tunnel.
         other: String,
     },
-    /// A change of a network has failed.
+    /// A change of a network has failed, or the virtual machine at an end of a probed link has
+    /// ended; holds the reasons.
     #[error("the network is not ready: {0}")]
     NotReady(String),
-    /// Nothing of the network is made yet.
+    /// Nothing of the network is made yet; holds its name, or the access point that does not exist
+    /// yet.
     #[error("network {0} is not created yet")]
     NotMade(String),
     /// The agent is ending and makes no more networks.

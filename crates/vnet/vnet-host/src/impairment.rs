@@ -41,7 +41,8 @@ fn config_of(impairment: &Impairment, seed: u64) -> ImpairConfig {
 /// Checks impairments of a link.
 ///
 /// # Errors
-/// [`Error::Impairment`]: the jitter exceeds the delay, or the delay exceeds a minute.
+/// [`Error::Impairment`]: the delay or jitter exceeds a minute, the jitter exceeds the delay, or
+/// frames are reordered but not delayed.
 pub(crate) fn check(both: &LinkImpairment) -> Result<()> {
     let checked = both.check();
     checked.map_err(|error| Error::Impairment(error.to_string()))

@@ -90,7 +90,7 @@ pub enum KeyError {
     /// The certificate is revoked.
     #[error("{}: the certificate is revoked; have another one issued", .0.display())]
     Revoked(PathBuf),
-    /// The validity period is too long.
+    /// The requested validity period of a certificate is too long; holds it in days.
     #[error("a certificate is valid for {DAYS_MAX} days at most, not {0}")]
     Days(i64),
 }

@@ -24,8 +24,8 @@ impl<K, V> Default for Shares<K, V> {
 }
 
 impl<K: Ord + Clone, V: Default> Shares<K, V> {
-    /// Raises the count of a party by one, unless the count is `most` or more. `most` must not be
-    /// 0.
+    /// Raises the count of the party `key` by one until the returned value is dropped. Does not
+    /// raise a count that is `max` or more. `max` must not be 0.
     ///
     /// # Errors
     /// The count of the party, if it is not raised.

@@ -77,7 +77,8 @@ pub fn bad(what: String) -> ErrorBody {
     ErrorBody::new(ErrorCode::BadRequest, what)
 }
 
-/// Parses the query `since=N&wait_ms=M`, in which both parts are optional (default: 0).
+/// Parses the query `since=N&wait_ms=M`, in which both parts are optional
+/// (default: 0). A wait of more than 30 s is shortened to 30 s.
 ///
 /// # Errors
 /// The query contains anything else.

@@ -123,7 +123,7 @@ impl<S: Store> Vno<S> {
     /// Returns the uid.
     ///
     /// # Errors
-    /// The request was not written to the store.
+    /// A network of this name is still being removed, or the request was not written to the store.
     pub fn apply(&mut self, now: Instant, document: Document) -> Result<VnetId, WishError> {
         self.refresh(now)?;
         let name = document.vnet.name.clone();

@@ -27,10 +27,10 @@ pub struct TraceRequest {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// A line is neither `snap` nor `link`.
+    /// A line of the request begins with neither `snap` nor `link`; holds the line.
     #[error("{0:?}: a line must be `snap BYTES` or `link LINK`")]
     Line(String),
-    /// The number of bytes is not valid.
+    /// The number after `snap`, of bytes to copy from each frame, is not valid; holds the text.
     #[error("snap {0:?}: must be 1 to {max} bytes", max = u32::MAX)]
     Snap(String),
     /// The name of a link or port is not well formed.
@@ -47,7 +47,7 @@ pub enum RequestError {
     /// A port name is both an input and an output with links, so it does not identify one link.
     #[error("{0} is both an input and an output; name one of its links as APP.PORT -> APP.PORT")]
     TwoLinks(PortName),
-    /// More links were requested than a file can describe.
+    /// More links were requested than one capture file can describe; holds their number.
     #[error("{0} links: at most {INTERFACES_MAX} can be traced at a time; name the links to trace")]
     TooMany(usize),
 }
@@ -86,11 +86,12 @@ impl fmt::Display for TraceRequest {
 }
 
 impl TraceRequest {
-    /// The requested links of `graph`, each once, in the order of their names, and with the names
-    /// that they get in the file.
+    /// The requested links of `graph`, or all its links if the request names none, each once, in
+    /// the order of their names, and with the names that they get in the file.
     ///
     /// # Errors
-    /// The graph lacks one of the links, or there are too many.
+    /// A name is malformed, the graph has no such link, a port that is both an input and an output
+    /// names two links, or there are too many links.
     pub fn links_of(&self, graph: &Graph) -> Result<Vec<(LinkName, String)>, RequestError> {
         let under_own_name = |link: &LinkName| (link.clone(), link.to_string());
         let named = |text: &String| match text.split_once(AS) {

@@ -72,10 +72,10 @@ pub enum PacketsError {
         /// The given prefix of destination IP addresses.
         destinations: Destination,
     },
-    /// A mix has too many frames.
+    /// One round of a mix has too many frames; holds their number.
     #[error("the lengths make a round of {0} frames: must be at most {ROUND_MAX}")]
     Round(usize),
-    /// The number of flows is 0 or too high.
+    /// The number of flows is 0 or too high; holds the number.
     #[error("{0} flows: must be 1 to {FLOWS_MAX}")]
     Flows(u16),
     /// The file cannot be read, or is not a capture file.

@@ -143,7 +143,7 @@ pub enum Fault {
         /// Describes the resource, and why it cannot be shared.
         what: String,
     },
-    /// The file has too many ports.
+    /// The file has too many ports; holds their number.
     #[error("{0} ports: must be at most {PORTS_MAX}")]
     Ports(usize),
     /// A field requires another field.

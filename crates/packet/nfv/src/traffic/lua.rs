@@ -137,7 +137,7 @@ pub enum LuaReason {
     /// Tables are nested too deep.
     #[error("tables are nested deeper than {DEPTH_MAX} levels")]
     Depth,
-    /// The text is too long.
+    /// The text is too long; holds its length in bytes.
     #[error("the file has {0} bytes: must be at most {TEXT_MAX}")]
     Long(usize),
 }

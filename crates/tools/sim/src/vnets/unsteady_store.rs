@@ -38,16 +38,18 @@ pub(super) struct Trouble {
     random: Random,
 }
 
-/// Shares of accesses, in 1/10000, that fail or are disturbed in each way.
+/// How often accesses to a store fail or are disturbed in each way. The numbers are shares in
+/// 1/10000 of all accesses or, where a field says so, of all watches.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shares {
     /// The access fails. If the access is a change, the store has executed it in half of the cases.
     pub(super) unanswered: u32,
-    /// The simulator lets another process of the role do some of its work before the access.
+    /// The simulator lets another process of the same role do some of its work before the access.
     pub(super) interleaved: u32,
-    /// A watch does not report yet what other processes have written.
+    /// Share of watches that do not report yet what other processes have written. A watch of a
+    /// process that has changed something since its last read is never late.
     pub(super) late: u32,
-    /// Before a watch, the store discards its history of changes.
+    /// Share of watches before which the store discards its history of changes.
     pub(super) compacted: u32,
     /// The safeguard that the store lacks on purpose; `None` for no missing safeguard.
     pub(super) mutant: Option<Mutant>,

@@ -70,11 +70,11 @@ enum Event {
     /// A provider has to record that a host is drained, or no longer drained; repeated until it
     /// succeeds.
     SetDrained(usize, bool),
-    /// Nodes leave a drained host.
+    /// Nodes leave the drained host of this number.
     Leave(usize),
     Restart(Who),
     Meddle,
-    /// A host returns with an old part that its provider does not know.
+    /// The host of this number returns with an old part that its provider does not know.
     Stray(usize),
     RemoveAll,
 }

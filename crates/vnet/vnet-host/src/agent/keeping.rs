@@ -14,8 +14,8 @@ impl Agent {
     /// Migrates a running machine of a network from its QEMU to a new one on this host.
     ///
     /// # Errors
-    /// There is no such network or node, the node is a namespace, or the migration fails; the
-    /// machine then continues in its old QEMU.
+    /// There is no such network or node, the node is no virtual machine, or the migration fails;
+    /// the machine then continues in its old QEMU.
     pub fn migrate(&self, name: &str, node: &str) -> Result<MigrationReport> {
         self.network(name)?.vnet()?.migrate(node)
     }

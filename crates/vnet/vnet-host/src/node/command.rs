@@ -30,9 +30,6 @@ pub(super) fn run(command: &mut Command, what: &str, limit: Duration) -> Result<
     Ok(Output::of(kept, status))
 }
 
-/// The exit status of a command.
-///
-/// # Errors
 /// The exit status of a command that ended by itself.
 ///
 /// # Errors

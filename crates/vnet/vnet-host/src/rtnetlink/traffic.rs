@@ -29,8 +29,8 @@ pub(crate) enum PortChange {
 }
 
 impl PortRequest {
-    /// The kind, the flags and the body of the message. `indices` are those of the port and of the
-    /// port to which frames are redirected, which other changes do not use.
+    /// The kind, the flags and the body of the message. `port` is the index of the port. `to` is
+    /// the index of the port to which frames are redirected; other changes do not use it.
     pub(super) fn message(&self, [port, to]: [u32; 2]) -> (u16, u16, Vec<u8>) {
         match self.change {
             PortChange::Prepare => {

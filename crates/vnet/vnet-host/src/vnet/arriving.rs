@@ -219,8 +219,8 @@ impl Vnet {
         }
     }
 
-    /// Resumes nodes that have arrived and that `part` contains, and adds them to `there`. Gives up
-    /// arrivals that `part` has made obsolete.
+    /// Resumes nodes that have arrived and that `part` contains, and adds them to `current`. Gives
+    /// up arrivals that `part` has made obsolete.
     pub(super) fn admit_arrivals(&self, current: &mut HostPart, part: &HostPart) -> Result<()> {
         let mut all = lock(&self.arrivals);
         let over: Vec<u64> = all

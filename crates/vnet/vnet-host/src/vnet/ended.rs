@@ -50,7 +50,7 @@ impl Vnet {
         ended
     }
 
-    /// Removes what is left of nodes that have ended, and takes them out of `there`. The next
+    /// Removes what is left of nodes that have ended, and takes them out of `current`. The next
     /// change makes them again, together with those links whose ports vanished with them.
     pub(super) fn forget_ended(&self, current: &mut HostPart) -> Result<()> {
         let noted = self.note_ended();

@@ -37,8 +37,8 @@ impl Vnet {
     /// upgrade of QEMU.
     ///
     /// # Errors
-    /// There is no such node, it is a namespace, or the migration fails; the machine then continues
-    /// in its old QEMU.
+    /// There is no such node, it is no virtual machine, or the migration fails; the machine then
+    /// continues in its old QEMU.
     pub(crate) fn migrate(&self, name: &str) -> Result<MigrationReport> {
         let began = Instant::now();
         // Locked until the migration has ended, so that no other change interferes.

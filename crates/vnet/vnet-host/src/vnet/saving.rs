@@ -19,8 +19,8 @@ impl Vnet {
     /// time, and resume afterwards.
     ///
     /// # Errors
-    /// A node is stopped, the directory exists or cannot be written, or a machine cannot be saved;
-    /// the directory is removed in that case.
+    /// A node is stopped, the directory exists already or cannot be written, or a machine cannot be
+    /// saved. A directory that this call has created is then removed.
     pub(crate) fn save(&self, mut manifest: Manifest, into: &Path) -> Result<SaveReport> {
         // Locked until the network is saved, so that no change interferes.
         let part = lock(&self.part);

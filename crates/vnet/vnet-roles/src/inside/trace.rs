@@ -16,7 +16,8 @@ use super::{Answer, Look, NodeRequest};
 /// seen, and returns the path. `session` is a random number that identifies the trace at the hosts.
 ///
 /// # Errors
-/// There is no such node, no route leads to the destination, or no host answers.
+/// The number of echo requests is out of range, there is no such node, the network is not created
+/// yet, no route leads to the destination, or no host answers.
 pub fn run(
     (vnet, document): (VnetId, &Document),
     look: &Look,

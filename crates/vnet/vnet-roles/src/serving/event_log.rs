@@ -48,7 +48,7 @@ impl EventLog {
         self.events.drain(..excess);
     }
 
-    /// If there are `most` events of a kind, removes the oldest one.
+    /// If there are `count_max` events of a kind or more, removes the oldest one.
     fn leave_room(&mut self, count_max: usize, is_one: impl Fn(&LoggedEvent) -> bool) {
         if self.events.iter().filter(|logged| is_one(logged)).count() >= count_max
             && let Some(oldest) = self.events.iter().position(is_one)

@@ -208,7 +208,7 @@ fn relay(
 /// The lines of output in an answer.
 ///
 /// # Errors
-/// The answer is of another kind, or has more lines than were requested.
+/// The answer is of another kind, or has more bytes of output than were requested.
 fn lines_of(answer: Answer) -> Result<Vec<ExecLine>, ErrorBody> {
     let Answer::Output { lines, .. } = answer else {
         let what = "the provider sent an unexpected answer";

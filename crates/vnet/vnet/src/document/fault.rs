@@ -155,7 +155,8 @@ pub enum Fault {
     /// A link with IPv6 addresses has a carrier that carries IPv4 only.
     #[error("addresses6 needs another carrier than ipip, which carries IPv4 only: as = \"gre\"")]
     NoIpv6,
-    /// The prefix of a link overlaps the prefix of another link.
+    /// The prefix of a link overlaps the prefix of another link; holds the number of the other
+    /// link, from 1.
     #[error("its addresses are in a prefix that overlaps that of link {0}")]
     PrefixTaken(usize),
     /// The prefix of a link overlaps a range from which other addresses are taken.

@@ -230,7 +230,7 @@ impl Books {
     }
 
     /// The resources that are free for a network: what no other network is promised. Hosts for
-    /// which `is_there` is false have none, and a drained host only has what the network already
+    /// which `is_present` is false have none, and a drained host only has what the network already
     /// has there.
     pub(super) fn free(
         &self,

@@ -79,7 +79,7 @@ pub(super) enum Step {
         /// Time at which the VNP plans again, in ms since 1970.
         until_ms: u64,
     },
-    /// Wait until all providers have reserved their parts.
+    /// Wait until all providers have reserved the parts that this intent gives them.
     Reserving(Intent),
     /// All parts are reserved: wait until all providers make them. A network in this step cannot
     /// return to planning; the VNP can only release everything.
