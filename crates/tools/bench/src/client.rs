@@ -1,7 +1,6 @@
 //! The client of a benchmark's measurements. Each measurement has a deadline, and a failed one does
 //! not affect the others.
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ use crate::error::{Error, Result};
 pub struct Client {
     target: Target,
     open: Option<TrialClient>,
-    /// Clients of the systems whose server is elsewhere.
-    elsewhere: BTreeMap<&'static str, Client>,
+    /// Clients of the systems whose server is elsewhere, with the names of these systems.
+    elsewhere: Vec<(Vec<&'static str>, Client)>,
 }
 
 impl Client {
@@ -32,24 +31,27 @@ impl Client {
         let mut client = Self {
             target,
             open: None,
-            elsewhere: BTreeMap::new(),
+            elsewhere: Vec::new(),
         };
         client.ready()?;
         Ok(client)
     }
 
-    /// Has `client` run the measurements of `system`, whose server is in another guest.
-    pub(crate) fn add(&mut self, system: &'static str, client: Client) {
-        self.elsewhere.insert(system, client);
+    /// Has `client` run the measurements of `systems`, whose server is in another guest.
+    pub(crate) fn add(&mut self, systems: Vec<&'static str>, client: Client) {
+        self.elsewhere.push((systems, client));
     }
 
     /// The client of a system's measurements.
     pub(crate) fn of(&mut self, system: &str) -> &mut Client {
-        if self.elsewhere.contains_key(system) {
-            let client = self.elsewhere.get_mut(system);
-            return client.expect("the map has this key");
+        let place = self
+            .elsewhere
+            .iter()
+            .position(|(systems, _)| systems.contains(&system));
+        match place {
+            Some(place) => &mut self.elsewhere[place].1,
+            None => self,
         }
-        self
     }
 
     /// Returns a number that no other job of this client has, by which the server recognizes the

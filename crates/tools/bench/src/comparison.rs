@@ -52,6 +52,9 @@ pub enum TransportSpec {
         device: PathBuf,
         /// Port of the guest.
         port: u32,
+        /// The Unix socket of the server, if another program takes connections at the port and
+        /// relays them.
+        relayed_to: Option<PathBuf>,
     },
     /// Two bare rings in shared memory.
     Bare {
@@ -255,9 +258,14 @@ impl System {
             },
             TransportSpec::Tcp(server) => Via::Tcp { server: *server },
             TransportSpec::Unix(path) => Via::Unix { path: path.clone() },
-            TransportSpec::Vsock { device, port } => Via::Vsock {
+            TransportSpec::Vsock {
+                device,
+                port,
+                relayed_to,
+            } => Via::Vsock {
                 device: device.clone(),
                 port: *port,
+                relayed_to: relayed_to.clone(),
             },
             TransportSpec::Grants { domain } => Via::Grants {
                 client: 0,

@@ -20,12 +20,13 @@ use crate::error::{Attempt, Error, Result};
 use crate::vsock_peer::{self, VsockPeer};
 
 /// Names of all systems in the order of the tables.
-pub const SYSTEMS: [&str; 8] = [
+pub const SYSTEMS: [&str; 9] = [
     OURS,
     PLAIN,
     QUEUES,
     VSOCK,
     OTHER_VSOCK,
+    VSOCK_WITH_SOCAT,
     LIMIT,
     "virtio-net",
     "e1000",
@@ -44,6 +45,10 @@ pub const VSOCK: &str = "vsock";
 /// Name of the system that is a stream through the vsock device of another project, in a VM of its
 /// own.
 pub const OTHER_VSOCK: &str = vsock_peer::PROGRAM;
+
+/// Name of the system that is the same stream for an application that does not know AF_VSOCK: socat
+/// relays it in the VM.
+pub const VSOCK_WITH_SOCAT: &str = vsock_peer::WITH_SOCAT;
 
 /// Name of the system that is bare rings in the same shared memory.
 pub const LIMIT: &str = "limit";
@@ -142,7 +147,11 @@ impl VmAndHost {
         progress: Progress,
     ) -> Result<Self> {
         let vmpi = devices(systems);
-        let reached = reach("hv", guest_program.as_deref(), progress, |node| {
+        let program = match guest_program {
+            Some(program) => program,
+            None => carina_vm::guest_program(&own()?),
+        };
+        let reached = reach("hv", Some(&program), progress, |node| {
             if network == CardNetwork::Bridge {
                 add_bridge(node)?;
             }
@@ -152,7 +161,6 @@ impl VmAndHost {
             mut client,
             guest,
             mut node,
-            image,
             cpu,
         } = reached;
         ADDRESSES.set(&guest, GUEST)?;
@@ -160,14 +168,22 @@ impl VmAndHost {
         let mut notes = notes(&guest, network);
         notes.extend(cpu.map(GuestCpu::note));
         let mut vsock_peer = None;
-        if systems.contains(&OTHER_VSOCK) {
-            match VsockPeer::start(&image, &mut node, cpu, progress)? {
+        if [OTHER_VSOCK, VSOCK_WITH_SOCAT]
+            .iter()
+            .any(|name| systems.contains(name))
+        {
+            match VsockPeer::start(&program, &mut node, cpu, progress)? {
                 Some((peer, stream_client)) => {
-                    client.add(OTHER_VSOCK, stream_client);
+                    let (others, other_notes) = others(&peer, systems);
+                    client.add(
+                        others.iter().map(|other| other.name).collect(),
+                        stream_client,
+                    );
                     // Behind Carina over vsock, as in `SYSTEMS`.
                     let after = all.iter().position(|system| system.name == VSOCK);
-                    all.insert(after.map_or(0, |at| at + 1), peer.system());
-                    notes.push(vsock_peer::NOTE.to_owned());
+                    let at = after.map_or(0, |at| at + 1);
+                    all.splice(at..at, others);
+                    notes.extend(other_notes);
                     vsock_peer = Some(peer);
                 }
                 None => notes.push(vsock_peer::MISSING.to_owned()),
@@ -236,7 +252,6 @@ pub(crate) struct Reached {
     pub(crate) client: Client,
     pub(crate) guest: TestGuest,
     pub(crate) node: TestNode,
-    pub(crate) image: GuestImage,
     /// The processor that is reserved for the guest's processor.
     pub(crate) cpu: Option<GuestCpu>,
 }
@@ -268,9 +283,26 @@ pub(crate) fn reach(
         client,
         guest,
         node,
-        image,
         cpu,
     })
+}
+
+/// The wanted systems of another vsock device, and their notes.
+fn others(peer: &VsockPeer, wanted: &[&str]) -> (Vec<System>, Vec<String>) {
+    let of_peer = peer.systems();
+    let mut notes = Vec::new();
+    let is_missing = |name| of_peer.iter().all(|(system, _)| system.name != name);
+    if wanted.contains(&VSOCK_WITH_SOCAT) && is_missing(VSOCK_WITH_SOCAT) {
+        notes.push(vsock_peer::SOCAT_MISSING.to_owned());
+    }
+    let mut systems = Vec::new();
+    for (system, note) in of_peer {
+        if wanted.contains(&system.name) {
+            systems.push(system);
+            notes.push(note.to_owned());
+        }
+    }
+    (systems, notes)
 }
 
 /// The devices that the systems need. The first carries the measurements' control messages.

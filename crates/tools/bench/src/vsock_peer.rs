@@ -1,21 +1,22 @@
 //! A VM whose vsock device is `vhost-device-vsock` of rust-vmm, and a plain stream through the
-//! device.
+//! device: of an application that uses AF_VSOCK itself, and of one for which socat does.
 //!
 //! ```text
-//!  guest                                                host
-//!  bench-peer, AF_VSOCK -- vhost-device-vsock (process) -- Unix socket, benchmark
-//!  bench-peer, a flow ------- VMPI over virtqueues --------- control messages
+//!  guest                                                          host
+//!  bench-peer ---------- AF_VSOCK -- vhost-device-vsock (process) -- Unix socket, benchmark
+//!  bench-peer -- socat --'
+//!  bench-peer, a flow -------------- VMPI over virtqueues --------- control messages
 //! ```
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use carina_api::control::VmpiKind;
 use carina_lab::{GuestCpu, GuestSpec, TestGuest, TestNode};
 use carina_namespaces::ChildProcess;
-use carina_vm::GuestImage;
+use carina_vm::{GuestImage, Image};
 
 use crate::Progress;
 use crate::booted::boot;
@@ -31,6 +32,18 @@ pub(crate) const PROGRAM: &str = "vhost-device-vsock";
 pub(crate) const NOTE: &str = "vhost-device-vsock: a stream of AF_VSOCK, with the length in front \
      of each SDU, in a second VM; the device is a program of rust-vmm";
 
+/// Name of the system in which socat connects the application in the guest with the device.
+pub(crate) const WITH_SOCAT: &str = "vhost-device-vsock-socat";
+
+/// A note about that system.
+pub(crate) const SOCAT_NOTE: &str = "vhost-device-vsock-socat: the same, but the application in \
+     the VM has a Unix socket, and socat in the VM connects it with AF_VSOCK, as it does for any \
+     program that does not know AF_VSOCK; a flow is for such programs, too";
+
+/// A note for a host without socat.
+pub(crate) const SOCAT_MISSING: &str =
+    "vhost-device-vsock-socat: left out, because socat is not in a directory of PATH";
+
 /// A note for a host without the program.
 pub(crate) const MISSING: &str = "vhost-device-vsock: left out, because the program is not in a \
      directory of PATH; `cargo install vhost-device-vsock` builds the program";
@@ -39,19 +52,20 @@ pub(crate) const MISSING: &str = "vhost-device-vsock: left out, because the prog
 #[derive(Debug)]
 pub(crate) struct VsockPeer {
     unix_socket: PathBuf,
+    has_socat: bool,
     // The guest is dropped before its device.
     _guest: TestGuest,
     _device: ChildProcess,
 }
 
 impl VsockPeer {
-    /// Starts the device and boots the VM. Returns a client of the application in the VM, too;
-    /// `None` if the program of the device is not installed.
+    /// Starts the device and boots the VM, which has `guest_program` as `carina`. Returns a client
+    /// of the application in the VM, too; `None` if the program of the device is not installed.
     ///
     /// # Errors
     /// The device or the VM does not start.
     pub(crate) fn start(
-        image: &GuestImage,
+        guest_program: &Path,
         node: &mut TestNode,
         cpu: Option<GuestCpu>,
         progress: Progress,
@@ -92,32 +106,57 @@ impl VsockPeer {
             parameters: Vec::new(),
             vsock_socket: Some(vhost_socket),
         };
-        let (guest, client) = boot(image, node, spec, "carina.bench.stream", progress)?;
+        let image = Image::new().program("/bin/carina", guest_program);
+        let socat = found("socat");
+        let image = match (&socat, image) {
+            (Some(socat), Ok(image)) => image.program("/bin/socat", socat),
+            (_, image) => image,
+        };
+        let image = image.and_then(|image| GuestImage::build(&image));
+        let image = image.attempt("preparing the guest's image")?;
+        let (guest, client) = boot(&image, node, spec, "carina.bench.stream", progress)?;
+        if socat.is_some() {
+            guest.run(&format!(
+                "socat VSOCK-LISTEN:{SOCAT_PORT},fork UNIX-CONNECT:{RELAYED_TO} </dev/null \
+                 >/tmp/socat.log 2>&1 &"
+            ))?;
+        }
         if let Some(cpu) = cpu {
             cpu.pin(&guest);
         }
         let peer = Self {
             unix_socket,
+            has_socat: socat.is_some(),
             _guest: guest,
             _device: device,
         };
         Ok(Some((peer, client)))
     }
 
-    /// The system that is measured.
-    pub(crate) fn system(&self) -> System {
-        System {
-            name: PROGRAM,
+    /// The systems that are measured, each with its note.
+    pub(crate) fn systems(&self) -> Vec<(System, &'static str)> {
+        let through = |name, port, relayed_to: Option<&str>| System {
+            name,
             transport: TransportSpec::Vsock {
                 device: self.unix_socket.clone(),
-                port: PORT,
+                port,
+                relayed_to: relayed_to.map(PathBuf::from),
             },
+        };
+        let mut systems = vec![(through(PROGRAM, PORT, None), NOTE)];
+        if self.has_socat {
+            let relayed = through(WITH_SOCAT, SOCAT_PORT, Some(RELAYED_TO));
+            systems.push((relayed, SOCAT_NOTE));
         }
+        systems
     }
 }
 
 /// The port of the guest at which the application listens, one measurement after the other.
 const PORT: u32 = 5201;
+/// The port of the guest at which socat listens, and the socket to which it connects.
+const SOCAT_PORT: u32 = 5202;
+const RELAYED_TO: &str = "/tmp/relayed.sock";
 
 /// How long the device may take until its socket exists.
 const LISTEN: Duration = Duration::from_secs(10);

@@ -238,7 +238,7 @@ impl TrialClient {
                     connect_seqpacket(path, ANSWER_WAIT).attempt("connecting a Unix socket")?;
                 self.begin(UnixTransport::new(socket)?, None, job, on_interval)?
             }
-            Via::Vsock { device, port } => {
+            Via::Vsock { device, port, .. } => {
                 let stream = vsock::connect(device, *port, ANSWER_WAIT)?;
                 self.begin(TcpTransport::over(stream)?, None, job, on_interval)?
             }

@@ -56,8 +56,11 @@ pub enum Via {
     Vsock {
         /// Path of the Unix socket of the guest's vsock device, in the client's system.
         device: PathBuf,
-        /// The port of the guest at which the server listens.
+        /// The port of the guest.
         port: u32,
+        /// What takes connections at the port: `None` for the server itself. Otherwise another
+        /// program of the guest does, and connects to the server at the Unix socket with this path.
+        relayed_to: Option<PathBuf>,
     },
     /// Bare rings in memory that the client has prepared.
     Bare {

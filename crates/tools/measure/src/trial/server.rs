@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -163,6 +164,7 @@ enum Opening {
     Tcp(TcpListener),
     Unix(OwnedFd),
     Vsock(VsockListener),
+    RelayedVsock(UnixListener),
     Bare(BareTransport),
 }
 
@@ -186,6 +188,15 @@ fn open(via: &Via) -> Result<(Opening, Message), TrialError> {
             let _ = std::fs::remove_file(path);
             let listener = listen_seqpacket(path).attempt("listening on a Unix socket")?;
             (Opening::Unix(listener), None)
+        }
+        Via::Vsock {
+            relayed_to: Some(path),
+            ..
+        } => {
+            // An earlier job may have left the file; the listener must create it.
+            let _ = std::fs::remove_file(path);
+            let listener = UnixListener::bind(path).attempt("listening on a Unix socket")?;
+            (Opening::RelayedVsock(listener), None)
         }
         Via::Vsock { port, .. } => (Opening::Vsock(VsockListener::bind(*port)?), None),
         Via::Bare { server, .. } => (Opening::Bare(BareTransport::open(server, false)?), None),
@@ -240,7 +251,31 @@ fn perform(
             job,
             listener,
         ),
+        Opening::RelayedVsock(unix) => run_job(
+            control,
+            TcpTransport::over(accept_stream(&unix)?.into())?,
+            job,
+            listener,
+        ),
         Opening::Bare(bare) => run_job(control, bare, job, listener),
+    }
+}
+
+/// Accepts the connection of a program that relays for a client.
+fn accept_stream(unix: &UnixListener) -> Result<UnixStream, TrialError> {
+    unix.set_nonblocking(true).attempt("accepting a relay")?;
+    let deadline = Instant::now() + STEP;
+    loop {
+        match unix.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).attempt("accepting a relay")?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Ok(Err(error).attempt("accepting a relay")?),
+        }
     }
 }
 
