@@ -64,7 +64,8 @@ pub(crate) struct HvArgs {
     pub(super) hypervisor: Hypervisor,
     /// Systems to compare, separated by commas; limit is a bare ring in the same memory, without
     /// Carina [default: carina,ivshmem-plain,virtqueue,vsock,vhost-device-vsock,
-    /// vhost-device-vsock-socat,limit,virtio-net,e1000; with --hypervisor xen: xen,limit,netfront,libxenvchan]
+    /// vhost-device-vsock-socat,limit,virtio-net,e1000; with --hypervisor xen:
+    /// xen,limit,netfront,libxenvchan]
     #[arg(long, value_delimiter = ',')]
     pub(super) systems: Vec<String>,
     /// Measure the round-trip time of a flow with one SDU at a time, first alone, then while this
