@@ -12,8 +12,8 @@
 //! closes its connection, and a node that restarts makes a new one. [`frame`] is the format.
 //!
 //! A sender has few bytes on the way, whatever the sockets in between would hold: as many as
-//! lengthen the way by about a quarter (`flight.rs`), and at most the peer's window. Records of a flow
-//! that begins to send therefore wait behind little.
+//! lengthen the way by about a quarter (`flight.rs`), and at most the peer's window. Records of a
+//! flow that begins to send therefore wait behind little.
 
 mod connection;
 mod connector;
