@@ -1,6 +1,7 @@
 //! What a machine holds that tests make and have to remove.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Named network namespaces, interfaces, mounts, shared memory and files, at one moment.
@@ -14,6 +15,49 @@ const PLACES: [(&str, &str); 3] = [
     ("/sys/class/net", "interface"),
     ("/dev/shm", "shared memory"),
 ];
+
+/// The directory in which the product keeps templates of VMs for its next start
+/// (`carina_vm::template`). It stays when it was there before the tests: it is then the user's.
+pub(crate) struct Templates {
+    directory: PathBuf,
+    is_of_user: bool,
+}
+
+impl Templates {
+    /// The directory of this user, before any test runs.
+    pub(crate) fn before_tests() -> Templates {
+        let set = std::env::var_os("CARINA_TEMPLATES").filter(|value| !value.is_empty());
+        let directory = set.map_or_else(
+            || {
+                let user = rustix::process::geteuid().as_raw();
+                PathBuf::from(format!("/dev/shm/carina-templates-{user}"))
+            },
+            PathBuf::from,
+        );
+        Templates {
+            is_of_user: directory.exists(),
+            directory,
+        }
+    }
+
+    /// Removes the directory if the tests have made it.
+    ///
+    /// # Errors
+    ///
+    /// The file system's, with the directory.
+    pub(crate) fn remove(self) -> Result<(), String> {
+        if self.is_of_user {
+            return Ok(());
+        }
+        match std::fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!(
+                "{} cannot be removed: {error}",
+                self.directory.display()
+            )),
+            _ => Ok(()),
+        }
+    }
+}
 
 impl Inventory {
     /// Looks at the machine; `temporary` is the directory that the tests use for files.
@@ -40,12 +84,15 @@ impl Inventory {
         Inventory { things }
     }
 
-    /// What has come since `before`.
+    /// What has come since `before`, without the directory of templates, which goes last.
     pub(crate) fn added_since<'a>(
         &'a self,
         before: &'a Inventory,
+        templates: &Templates,
     ) -> impl Iterator<Item = &'a String> {
-        self.things.difference(&before.things)
+        let kept = named("shared memory", &templates.directory);
+        let added = self.things.difference(&before.things);
+        added.filter(move |thing| **thing != kept)
     }
 }
 
@@ -69,9 +116,26 @@ mod tests {
         let before = Inventory::take(&directory);
         std::fs::write(directory.join("left"), b"").unwrap();
         let after = Inventory::take(&directory);
-        let added: Vec<_> = after.added_since(&before).collect();
+        let added: Vec<_> = after
+            .added_since(&before, &Templates::before_tests())
+            .collect();
         let wanted = named("file", &directory.join("left"));
         assert!(added.contains(&&wanted), "{added:?}");
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn templates_of_tests_go_and_those_of_the_user_stay() {
+        let directory = std::env::temp_dir().join(format!("xtask-images-{}", std::process::id()));
+        for is_of_user in [false, true] {
+            std::fs::create_dir_all(directory.join("template")).unwrap();
+            let templates = Templates {
+                directory: directory.clone(),
+                is_of_user,
+            };
+            templates.remove().unwrap();
+            assert_eq!(directory.exists(), is_of_user);
+        }
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }
