@@ -112,6 +112,10 @@ pub enum Request {
         /// closed.
         #[serde(default, skip_serializing_if = "is_false")]
         detached: bool,
+        /// Whether the node closes the connection once it has sent [`Reply::Flow`]. That saves a
+        /// wake-up of the node. With `detached` it always does.
+        #[serde(default, skip_serializing_if = "is_false")]
+        closes: bool,
     },
 }
 

@@ -252,6 +252,7 @@ impl Node {
             ring_bytes: self.ring_bytes.filter(|_| mode == Mode::Ring),
             filler: 0,
             detached: false,
+            closes: false,
         }
     }
 }

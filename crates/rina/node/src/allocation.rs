@@ -39,6 +39,7 @@ impl Core {
             ring_bytes,
             filler,
             detached,
+            closes,
             ..
         } = request
         else {
@@ -92,6 +93,7 @@ impl Core {
                 Ok(()) => {
                     if let Some(conn) = self.connections.get_mut(id) {
                         conn.role = Role::Allocating(port);
+                        conn.closes = closes || detached;
                     }
                     self.dispatch_ipcp_events(ipcp);
                     return Ok(());

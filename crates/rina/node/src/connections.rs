@@ -12,6 +12,10 @@ pub(crate) struct Connection {
     pub socket: OwnedFd,
     pub peer: Credentials,
     pub role: Role,
+    /// Whether the node closes the connection once the application has its flow.
+    pub closes: bool,
+    /// Whether the node's `epoll` has the connection.
+    pub is_watched: bool,
 }
 
 /// The use of a connection to the node's socket.
@@ -89,7 +93,13 @@ impl Connections {
 
     pub(crate) fn insert(&mut self, id: ConnectionId, socket: OwnedFd, peer: Credentials) {
         let role = Role::New;
-        let connection = Connection { socket, peer, role };
+        let connection = Connection {
+            socket,
+            peer,
+            role,
+            closes: false,
+            is_watched: false,
+        };
         self.table.insert(id, connection);
     }
 
@@ -190,6 +200,11 @@ impl Connections {
     /// Closes a connection after the present events.
     pub(crate) fn close_later(&mut self, id: ConnectionId) {
         self.closing.push(id);
+    }
+
+    /// Whether the connection exists and is not about to be closed.
+    pub(crate) fn is_open(&self, id: ConnectionId) -> bool {
+        self.table.contains_key(&id) && !self.closing.contains(&id)
     }
 
     /// Takes the list of connections to close.

@@ -334,7 +334,7 @@ impl Core {
         // Who has closed the connection of a detached request has the flow all the same.
         if self.connections.send_reply(conn, &Reply::Flow(flow), &fds) || is_detached {
             self.journal.note(EventKind::FlowAllocated, port, shown);
-            if is_detached {
+            if self.connections.get(conn).is_some_and(|conn| conn.closes) {
                 // The caller needs this connection for the answer only. Closing it here saves the
                 // node a wake-up for the caller's end of it.
                 self.connections.close_later(conn);

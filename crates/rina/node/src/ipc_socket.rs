@@ -39,17 +39,28 @@ impl Core {
                 continue;
             }
             let id = self.connections.unused_id();
-            if let Err(error) =
-                self.epoll
-                    .add(&socket, Token::Connection(id).pack(), Interest::Read)
-            {
-                tracing::warn!(%error, "ipc.sock: a connection cannot be watched");
-                continue;
-            }
             self.users.connect(peer.uid);
             self.connections.insert(id, socket, peer);
-            // By now the application has often sent its request.
+            // By now the application has often sent its request, and the answer may be the end of
+            // the connection.
             self.read_conn(id);
+            if self.connections.is_open(id) {
+                self.watch_conn(id);
+            }
+        }
+    }
+
+    fn watch_conn(&mut self, id: ConnectionId) {
+        let Some(conn) = self.connections.get_mut(id) else {
+            return;
+        };
+        let token = Token::Connection(id).pack();
+        match self.epoll.add(&conn.socket, token, Interest::Read) {
+            Ok(()) => conn.is_watched = true,
+            Err(error) => {
+                tracing::warn!(%error, "ipc.sock: a connection cannot be watched");
+                self.close_conn(id);
+            }
         }
     }
 
@@ -161,7 +172,9 @@ impl Core {
         let Some(conn) = self.connections.remove(id) else {
             return;
         };
-        if let Err(error) = self.epoll.del(&conn.socket) {
+        if conn.is_watched
+            && let Err(error) = self.epoll.del(&conn.socket)
+        {
             tracing::warn!(%error, "a connection was not watched");
         }
         self.users.disconnect(conn.peer.uid);

@@ -11,6 +11,7 @@ pub(crate) struct Journal {
     events: VecDeque<Event>,
     last: watch::Sender<u64>,
     start: Instant,
+    flow_lines: FlowLines,
 }
 
 impl Journal {
@@ -22,6 +23,7 @@ impl Journal {
                 events: VecDeque::new(),
                 last,
                 start,
+                flow_lines: FlowLines::default(),
             },
             view,
         )
@@ -46,9 +48,24 @@ impl Journal {
             subject: subject.to_string(),
             detail: detail.into(),
         };
-        log(&event);
+        if is_of_flow(kind) {
+            self.log_of_flow(&event);
+        } else {
+            log(&event);
+        }
         self.events.push_back(event);
         self.last.send_replace(seq);
+    }
+
+    /// Logs an event of a flow, or only counts it if this second has had its lines.
+    fn log_of_flow(&mut self, event: &Event) {
+        let line = self.flow_lines.next(event.at_ms);
+        if line.skipped > 0 {
+            tracing::info!(events = line.skipped, "events of flows were not logged");
+        }
+        if line.is_shown {
+            log(event);
+        }
     }
 
     /// Events after number `since`, at most [`EVENTS_PER_REPLY`].
@@ -69,6 +86,52 @@ impl Journal {
             .collect();
         let next = events.last().map_or(since, |e| e.seq);
         Events { events, next, lost }
+    }
+}
+
+fn is_of_flow(kind: EventKind) -> bool {
+    use EventKind as Kind;
+    matches!(
+        kind,
+        Kind::FlowAllocated | Kind::FlowRefused | Kind::FlowClosed
+    )
+}
+
+/// Limits the lines of the log that are about flows to [`FLOW_LINES`] a second: a server may have
+/// thousands of connections a second, each a flow.
+#[derive(Debug, Default)]
+struct FlowLines {
+    /// Start of the second that is counted, in milliseconds since the node's start.
+    second_ms: u64,
+    shown: u32,
+    skipped: u64,
+}
+
+/// What the log says at an event of a flow.
+#[derive(Debug, PartialEq, Eq)]
+struct FlowLine {
+    is_shown: bool,
+    /// Events of an earlier second that were not shown, to be named now.
+    skipped: u64,
+}
+
+impl FlowLines {
+    fn next(&mut self, at_ms: u64) -> FlowLine {
+        let mut skipped = 0;
+        if at_ms >= self.second_ms + 1000 {
+            skipped = self.skipped;
+            *self = FlowLines {
+                second_ms: at_ms,
+                ..FlowLines::default()
+            };
+        }
+        let is_shown = self.shown < FLOW_LINES;
+        if is_shown {
+            self.shown += 1;
+        } else {
+            self.skipped += 1;
+        }
+        FlowLine { is_shown, skipped }
     }
 }
 
@@ -93,6 +156,9 @@ fn log(event: &Event) {
     }
 }
 
+/// Number of lines about flows in one second of the log.
+const FLOW_LINES: u32 = 20;
+
 /// Number of events that the journal keeps.
 pub(crate) const EVENTS_KEPT: usize = 1024;
 
@@ -102,6 +168,23 @@ pub(crate) const EVENTS_PER_REPLY: usize = 256;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn busy_second_has_few_lines_of_flows() {
+        let mut lines = FlowLines::default();
+        let shown = (0..500).filter(|at_ms| lines.next(*at_ms).is_shown).count();
+        assert_eq!(shown, FLOW_LINES as usize);
+        let later = FlowLine {
+            is_shown: true,
+            skipped: 500 - u64::from(FLOW_LINES),
+        };
+        assert_eq!(lines.next(1000), later);
+        let quiet = FlowLine {
+            is_shown: true,
+            skipped: 0,
+        };
+        assert_eq!(lines.next(5000), quiet);
+    }
 
     #[test]
     fn readers_learn_what_they_missed() {

@@ -55,6 +55,7 @@ impl AllocationRequest<'_> {
             ring_bytes: None,
             filler: self.filler,
             detached: self.detached,
+            closes: true,
         }
     }
 }

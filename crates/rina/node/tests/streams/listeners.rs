@@ -248,6 +248,33 @@ fn detached_request_makes_the_socket_writable_in_the_end() {
 }
 
 #[test]
+fn connection_closes_with_the_flow_if_asked_to() {
+    for asked in [false, true] {
+        let net = Net::local("closes");
+        let mut request = allocate(
+            "server",
+            Some(net.dif_name()),
+            FlowSpec::reliable(),
+            Mode::Ring,
+        );
+        if let Request::Allocate { closes, .. } = &mut request {
+            *closes = asked;
+        }
+        let caller = net.caller_house().conn();
+        caller.say(&request);
+        let number = net.server().flow_request_of(&caller).request;
+        net.server().accept(number, Mode::Ring);
+        let _flow = caller.flow();
+        if asked {
+            assert!(caller.hear().is_none(), "the node has closed it");
+        } else {
+            caller.say(&Request::Listen {});
+            caller.error();
+        }
+    }
+}
+
+#[test]
 fn refused_detached_request_resets_the_socket() {
     for net in Net::all("detached-refused") {
         let (kept, attached, filler) = filled();

@@ -128,6 +128,7 @@ pub(crate) fn allocate(remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode:
         ring_bytes: Some(65536),
         filler: 0,
         detached: false,
+        closes: false,
     }
 }
 
