@@ -433,14 +433,9 @@ fn args(
     socket: Option<PathBuf>,
     port: PortArgs,
 ) -> Outcome {
-    let socket = match socket {
-        // The node has another working directory, so the path is made absolute.
-        Some(socket) => Some(std::path::absolute(socket).attempt(
-            "finding the absolute path of \
-            the socket",
-        )?),
-        None => None,
-    };
+    // The node has another working directory, so the path is made absolute.
+    let socket = socket.map(std::path::absolute).transpose();
+    let socket = socket.attempt("finding the absolute path of the socket")?;
     let doors = Doors::default();
     let (info, _) = port_of(&shared.control(), &name, socket.clone(), port, doors)?;
     if let Some(socket) = socket {
