@@ -67,12 +67,13 @@ pub trait Fixture {
     }
 }
 
-/// Defines one test for each case of the suite. The argument is an expression that is called
-/// without arguments and returns a new [`Fixture`](crate::conformance::Fixture).
+/// Defines one test for each case of the suite. The first argument is an expression that is called
+/// without arguments and returns a new [`Fixture`](crate::conformance::Fixture). Each test has the
+/// attribute of the second argument, such as `ignore`, if there is one.
 #[macro_export]
 macro_rules! vmpi_conformance {
-    ($make:expr) => {
-        $crate::vmpi_conformance! { $make =>
+    ($make:expr $(, $attribute:meta)?) => {
+        $crate::vmpi_conformance! { $make, [$($attribute)?] =>
             records_of_all_lengths_keep_their_order
             stopped_reader_holds_the_writer_back_and_loses_nothing
             counters_count_what_happened
@@ -89,9 +90,18 @@ macro_rules! vmpi_conformance {
             damaged_memory_ends_the_link_and_not_the_node
         }
     };
-    ($make:expr => $($case:ident)*) => {
+    ($make:expr, [] => $($case:ident)*) => {
         $(
             #[test]
+            fn $case() {
+                $crate::conformance::$case($make);
+            }
+        )*
+    };
+    ($make:expr, [$attribute:meta] => $($case:ident)*) => {
+        $(
+            #[test]
+            #[$attribute]
             fn $case() {
                 $crate::conformance::$case($make);
             }

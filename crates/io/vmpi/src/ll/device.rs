@@ -48,6 +48,10 @@ pub(super) trait Doorbells: Send {
     /// Whether the peer's system is running.
     fn is_attached(&self) -> bool;
 
+    /// Writes what this kind of memory shows the peer outside of the layout. Called while the link
+    /// is down, because an earlier peer may have overwritten it.
+    fn show(&self) {}
+
     /// The process id of the peer's VM, if this side is its host and the process is known.
     fn vm(&self) -> Option<i32> {
         None
@@ -217,7 +221,11 @@ impl<B: Doorbells> VmpiImpl for Device<B> {
             return LinkState::Down(reason);
         }
         self.show_doorbells(now_ns);
-        if !self.doorbells.is_attached() {
+        let is_attached = self.doorbells.is_attached();
+        if !(is_attached && self.attach.is_up()) {
+            self.doorbells.show();
+        }
+        if !is_attached {
             if self.attach.is_up() {
                 self.attach.part(DownReason::Detached, &self.station);
                 self.attach.rest(now_ns);

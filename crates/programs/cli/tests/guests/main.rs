@@ -11,6 +11,7 @@ mod benches;
 mod clock;
 mod disk;
 mod faults;
+mod grants;
 mod house;
 mod internet;
 mod interrupted;

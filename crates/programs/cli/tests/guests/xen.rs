@@ -60,6 +60,39 @@ fn link_comes_back_after_save_and_restore() {
 }
 
 #[test]
+#[ignore = "boots an emulated Xen: five minutes or more"]
+fn conformance_suite_of_vmpi_passes_over_grants() {
+    let Some(xen) = xen_host() else { return };
+    let own = std::env::current_exe().unwrap();
+    let listed = Command::new(&own).args(["--list", "grants::"]).output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let cases = listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"));
+    let dom0 = Dom0::boot_with(
+        &xen,
+        &Extras {
+            programs: &[("/bin/suite", &own)],
+            ..Extras::default()
+        },
+    );
+    let channels = dom0.channels();
+    let suite = "/bin/suite --ignored --test-threads 1 grants:: 2>&1; true";
+    let printed = dom0.does_within(suite, SUITE);
+    let (passed, failed): (Vec<&str>, Vec<&str>) =
+        cases.partition(|case| printed.contains(&format!("test {case} ... ok\n")));
+    for (outcome, cases) in [("passed", &passed), ("failed", &failed)] {
+        for case in cases {
+            println!("{outcome}: {case}");
+        }
+    }
+    println!("{} passed, {} failed", passed.len(), failed.len());
+    assert!(failed.is_empty() && !passed.is_empty(), "{printed}");
+    assert_eq!(dom0.channels(), channels);
+    assert_eq!(dom0.mapped_grants(), 0);
+}
+
+#[test]
 #[ignore = "boots a domain under an emulated Xen: five minutes or more"]
 fn grants_are_measured_beside_other_systems() {
     let Some(xen) = xen_host() else { return };
@@ -122,6 +155,8 @@ fn compiled_vchan(directory: &Path, libraries: &Path) -> Option<PathBuf> {
     }
 }
 
+/// How long the conformance suite may take.
+const SUITE: Duration = Duration::from_secs(1800);
 /// How long the benchmark may take, with the options of a user.
 const MEASURED: Duration = Duration::from_secs(3600);
 /// Options of the benchmark that show that each system is measured. For figures, see
@@ -234,6 +269,5 @@ fn nothing_is_left(dom0: &Dom0, channels: usize) {
         "{} channels, {channels} before",
         dom0.channels()
     );
-    let grants = dom0.does("xl debug-keys g; xl dmesg | grep -c 'pin='; true");
-    assert_eq!(grants.trim(), "0", "grants that are still mapped");
+    assert_eq!(dom0.mapped_grants(), 0);
 }

@@ -64,6 +64,8 @@ pub(super) struct XenDevice {
     current: Option<Box<Device<Channel>>>,
     /// Whether the peer's process lived when the link was last looked at.
     was_attached: bool,
+    /// Whether the link was up then.
+    was_up: bool,
     reason: DownReason,
     /// Sum of the counters of earlier regions.
     past: Stats,
@@ -101,6 +103,7 @@ impl XenDevice {
             side,
             current: None,
             was_attached: false,
+            was_up: false,
             reason: DownReason::NoPeer,
             past: Stats::default(),
             looked_ns: 0,
@@ -119,6 +122,7 @@ impl XenDevice {
             return;
         };
         self.past = sum(self.past, device.stats());
+        self.past.downs += u64::from(std::mem::take(&mut self.was_up));
         if std::mem::take(&mut self.was_attached) {
             self.reason = DownReason::PeerLeft;
         }
@@ -177,6 +181,7 @@ impl VmpiImpl for XenDevice {
             return LinkState::Down(self.reason.clone());
         };
         let state = device.link(now_ns);
+        self.was_up = state == LinkState::Up;
         if state != LinkState::Down(DownReason::Detached) {
             self.was_attached = true;
             return state;
@@ -195,6 +200,7 @@ impl VmpiImpl for XenDevice {
     fn fail(&mut self, now_ns: u64, reason: DownReason) -> DownReason {
         match &mut self.current {
             Some(device) => {
+                self.was_up = false;
                 let reason = device.fail(now_ns, reason);
                 self.told(reason)
             }

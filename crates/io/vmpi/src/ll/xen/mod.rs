@@ -60,6 +60,8 @@ enum RegionError {
     Device(#[from] io::Error),
     #[error("Xen does not map {count} grants of the domain: {error}")]
     Grants { count: usize, error: io::Error },
+    #[error("no event channel to the process that granted the region; it may have ended: {0}")]
+    NoChannel(#[source] io::Error),
     #[error("the page that the domain granted is no region")]
     NoRegion,
     #[error("the region has {bytes} bytes, {REGION_BYTES} are expected")]

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The kernel clears the byte of a process that ends, also by SIGKILL (unmap notice). The guest
-//! writes everything from 0x200 before it publishes the region. The host reads each word once.
+//! writes everything from 0x200 before it publishes the region, and again while the link is down:
+//! a host may have overwritten it, and the next host needs it. The host reads each word once.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -54,35 +55,22 @@ pub(super) fn grant(
     let granted = XenGrantedPages::allocate(peer, pages as u32)?;
     let start = granted.offset();
     let control = Mapping::shared(granted.as_fd(), start, STATION_BYTES)?;
-    let word = |at: usize, value: u32| {
-        control
-            .atomic_u32(at)
-            .store(value.to_le(), Ordering::Relaxed);
-    };
-    let references = granted.references();
-    for (number, reference) in references[1..].iter().enumerate() {
-        word(REFERENCES + 4 * number, *reference);
-    }
-    word(REGION_SIZE, layout.region_bytes() as u32);
-    word(COUNT, references.len() as u32 - 1);
-    control
-        .atomic_u64(GENERATION)
-        .store(generation.to_le(), Ordering::Relaxed);
-    word(LIVES[Side::Guest as usize], 1);
-    control
-        .atomic_u64(MAGIC_AT)
-        .store(MAGIC.to_le(), Ordering::Release);
-
+    let (first, others) = granted.references().split_at(1);
     let port = channels.offer_to(peer)?;
     let channel = Channel {
         side: Side::Guest,
         channels: Arc::clone(channels),
         port,
         control,
+        head: Some(Head {
+            generation,
+            references: others.to_vec(),
+        }),
     };
+    channel.show();
     granted.set_unmap_notice(channel.notice(start))?;
     let address = Address {
-        reference: references[0],
+        reference: first[0],
         port,
         generation,
     };
@@ -143,15 +131,15 @@ pub(super) fn map(
     };
     let (tx, rx) = (ring(Side::Host)?, ring(Side::Guest)?);
     let (_, station) = mapped(&station_grant)?;
-    let port = channels.bind_to(peer, address.port)?;
+    let port = channels.bind_to(peer, address.port);
     let channel = Channel {
         side: Side::Host,
         channels: Arc::clone(channels),
-        port,
+        port: port.map_err(RegionError::NoChannel)?,
         control,
+        head: None,
     };
-    let lives = channel.control.atomic_u32(LIVES[Side::Host as usize]);
-    lives.store(1_u32.to_le(), Ordering::Release);
+    channel.show();
     pages.set_unmap_notice(channel.notice(pages.offset()))?;
     let parts = Parts {
         station,
@@ -162,6 +150,35 @@ pub(super) fn map(
     let mut device = Device::from_parts(Side::Host, parts, channel);
     device.set_silence_max(SILENCE_PATIENT_NS_MAX);
     Ok(device)
+}
+
+/// What the guest writes in front of the region for the host that maps it.
+#[derive(Debug)]
+struct Head {
+    generation: u64,
+    /// References of all pages but the first.
+    references: Vec<u32>,
+}
+
+impl Head {
+    fn write(&self, control: &Mapping) {
+        let word = |at: usize, value: u32| {
+            control
+                .atomic_u32(at)
+                .store(value.to_le(), Ordering::Relaxed);
+        };
+        for (number, reference) in self.references.iter().enumerate() {
+            word(REFERENCES + 4 * number, *reference);
+        }
+        word(REGION_SIZE, REGION_BYTES as u32);
+        word(COUNT, self.references.len() as u32);
+        control
+            .atomic_u64(GENERATION)
+            .store(self.generation.to_le(), Ordering::Relaxed);
+        control
+            .atomic_u64(MAGIC_AT)
+            .store(MAGIC.to_le(), Ordering::Release);
+    }
 }
 
 /// Reads the head that the guest wrote, each word once, and the references behind it.
@@ -202,6 +219,8 @@ pub(super) struct Channel {
     port: u32,
     /// The station block.
     control: Mapping,
+    /// What this side keeps in front of the region, if it is the guest.
+    head: Option<Head>,
 }
 
 impl Channel {
@@ -242,8 +261,18 @@ impl Doorbells for Channel {
     }
 
     fn is_attached(&self) -> bool {
+        // The kernel clears one byte; a hostile peer may have set the others of the word.
         let peer = LIVES[self.side.peer() as usize];
-        self.control.atomic_u32(peer).load(Ordering::Acquire) != 0
+        self.control.atomic_u8(peer).load(Ordering::Acquire) != 0
+    }
+
+    fn show(&self) {
+        if let Some(head) = &self.head {
+            head.write(&self.control);
+        }
+        let own = LIVES[self.side as usize];
+        let lives = self.control.atomic_u32(own);
+        lives.store(1_u32.to_le(), Ordering::Release);
     }
 }
 
@@ -280,18 +309,12 @@ mod tests {
     fn station() -> (Mapping, Layout) {
         let memory = Memory::anonymous("station", STATION_BYTES).unwrap();
         let map = memory.map().unwrap();
-        let layout = layout().unwrap();
-        map.atomic_u64(MAGIC_AT)
-            .store(MAGIC.to_le(), Ordering::Relaxed);
-        map.atomic_u64(GENERATION)
-            .store(5_u64.to_le(), Ordering::Relaxed);
-        let set = |at, value: u32| map.atomic_u32(at).store(value.to_le(), Ordering::Relaxed);
-        set(REGION_SIZE, REGION_BYTES as u32);
-        set(COUNT, 258);
-        for number in 0..258 {
-            set(REFERENCES + 4 * number, 1000 + number as u32);
-        }
-        (map, layout)
+        let head = Head {
+            generation: 5,
+            references: (1000..1258).collect(),
+        };
+        head.write(&map);
+        (map, layout().unwrap())
     }
 
     #[test]

@@ -168,6 +168,12 @@ impl Dom0 {
         text.trim().parse().unwrap()
     }
 
+    /// Number of granted pages that a domain maps.
+    pub(super) fn mapped_grants(&self) -> usize {
+        let text = self.does("xl debug-keys g; xl dmesg | grep -c 'pin='; true");
+        text.trim().parse().unwrap()
+    }
+
     fn logs(&self) -> String {
         let commands = "carina ipcp list; tail -n 20 /var/log/carina.log; xl list; \
              tail -n 8 /var/log/xen/guest-*.log";
