@@ -403,8 +403,8 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-bench",
         "carina-text carina-api carina-apps carina-client carina-embed carina-engine carina-frame-engine carina-frame carina-ip carina-lab carina-lua carina-lwaftr carina-measure carina-namespaces carina-netdev carina-ports carina-scratch \
-         carina-sys carina-time carina-vm carina-vnet carina-vnet-host carina-vnet-roles \
-         carina-wire carina-wrap plotters rustix serde serde_json thiserror",
+         carina-sys carina-time carina-topology carina-vm carina-vnet carina-vnet-host \
+         carina-vnet-roles carina-wire carina-wrap plotters rustix serde serde_json thiserror",
     ),
     (
         "carina-cli",

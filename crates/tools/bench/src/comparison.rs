@@ -18,6 +18,11 @@ use crate::error::{Error, Result};
 use crate::failures::Failures;
 use crate::vchan::{VCHAN_SDU_MAX, VchanClient};
 
+/// A note for readers of the results: what goodput counts, and `more` about the same measurements.
+pub(crate) fn goodput_note(more: &str) -> String {
+    format!("goodput counts bytes that the receiving application got; {more}")
+}
+
 /// A system that a benchmark measures: its name, and what carries its SDUs.
 #[derive(Debug, Clone)]
 pub struct System {

@@ -21,7 +21,7 @@ use carina_measure::trial::job::Direction;
 
 use self::site::{CpuTimes, Site, systems};
 use crate::Options;
-use crate::comparison::System;
+use crate::comparison::{System, goodput_note};
 use crate::error::{Error, Result};
 use crate::rate::compare_with_bars;
 
@@ -99,7 +99,7 @@ pub fn run(options: &Options<Case>, guest_program: Option<&Path>) -> Result<Resu
     let failures = measured.map_err(|error| site.explain(error))?;
     let (rows, factors) = (samples.rows(), samples.factors());
     let mut notes = site.notes();
-    notes.extend(METRICS.map(str::to_owned));
+    notes.extend(metric_notes());
     notes.extend(processor_notes(&rows, site.has_kvm()));
     notes.extend(compare_with_bars(
         &factors,
@@ -188,13 +188,15 @@ impl Measured {
 }
 
 /// Explanations of the metrics, for readers of the figures.
-const METRICS: [&str; 2] = [
-    "goodput counts bytes that the receiving application got; what was lost on the way does not \
-     count",
-    "host_cpu_ns_per_sdu: CPU time of QEMU without the guest's processor, and of the graph, per \
-     payload that arrived; guest_cpu_percent: how much of its processor the guest's took while \
-     payloads came",
-];
+fn metric_notes() -> [String; 2] {
+    [
+        goodput_note("what was lost on the way does not count"),
+        "host_cpu_ns_per_sdu: CPU time of QEMU without the guest's processor, and of the graph, \
+         per payload that arrived; guest_cpu_percent: how much of its processor the guest's took \
+         while payloads came"
+            .to_owned(),
+    ]
+}
 
 /// Notes what limits the rates: the load of the guest's processor, and what that means for other
 /// machines.

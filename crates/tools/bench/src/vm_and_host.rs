@@ -15,7 +15,7 @@ use crate::Progress;
 use crate::booted::{BOOT, boot, explain};
 use crate::cards::{Addresses, CARDS, Card};
 use crate::client::Client;
-use crate::comparison::{System, TransportSpec};
+use crate::comparison::{System, TransportSpec, goodput_note};
 use crate::error::{Attempt, Error, Result};
 use crate::vsock_peer::{self, VsockPeer};
 
@@ -147,10 +147,7 @@ impl VmAndHost {
         progress: Progress,
     ) -> Result<Self> {
         let vmpi = devices(systems);
-        let program = match guest_program {
-            Some(program) => program,
-            None => carina_vm::guest_program(&own()?),
-        };
+        let program = program_of_guest(guest_program.as_deref())?;
         let reached = reach("hv", Some(&program), progress, |node| {
             if network == CardNetwork::Bridge {
                 add_bridge(node)?;
@@ -241,6 +238,17 @@ fn prepared(program: &Path) -> Result<GuestImage> {
     GuestImage::prepare(program).attempt("preparing the guest's image")
 }
 
+/// The program that a guest gets as `carina`: the given one, or this program's own for guests.
+///
+/// # Errors
+/// This program does not know its path.
+pub(crate) fn program_of_guest(given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(program) => Ok(program.to_owned()),
+        None => Ok(carina_vm::guest_program(&own()?)),
+    }
+}
+
 fn own() -> Result<PathBuf> {
     std::env::current_exe().attempt("finding this program")
 }
@@ -269,10 +277,7 @@ pub(crate) fn reach(
 ) -> Result<Reached> {
     let cpu = GuestCpu::reserve();
     progress.step("building the guest's image (kernel, busybox, carina)");
-    let image = match guest_program {
-        Some(program) => prepared(program)?,
-        None => prepared(&carina_vm::guest_program(&own()?))?,
-    };
+    let image = prepared(&program_of_guest(guest_program)?)?;
     progress.step("starting the host's node");
     let mut node = TestNode::start(name, Network::Shared, None)?;
     let spec = describe(&node)?;
@@ -410,8 +415,7 @@ fn notes(guest: &TestGuest, network: CardNetwork) -> Vec<String> {
             "one boot of one VM under QEMU with {}, 1 CPU, 512 MiB",
             guest.accelerator()
         ),
-        "goodput counts bytes that the receiving application got; CPU time is that of the two applications"
-            .to_owned(),
+        goodput_note("CPU time is that of the two applications"),
         "ivshmem-plain: flows over shared memory without doorbells, both sides polling".to_owned(),
         "carina: flows over shared memory; virtqueue: flows over the queues of a virtio device of \
          the same VM; vsock: flows over the vsock device of the same VM"

@@ -19,18 +19,20 @@ use carina_lab::{Network, TestGuest, TestNode};
 use carina_measure::results::{Metric, Results, Samples, machine};
 use carina_measure::trial::target::Target;
 use carina_namespaces::NamespaceAccess;
+use carina_topology::hv_ipcp;
 use carina_vm::{
     Cache, Image, Kernel, XenDomain, XenKind, destroy_xen_domain, xen_domain_number, xen_has_pvh,
 };
 
 use crate::client::Client;
-use crate::comparison::{System, TransportSpec};
+use crate::comparison::{System, TransportSpec, goodput_note};
 use crate::error::{Attempt, Error, Result};
 use crate::hv::HvOptions;
 use crate::installed::found;
 use crate::peer::{app_name, client_of};
 use crate::rate::compare_with_bars;
 use crate::vchan::{self, VchanClient};
+use crate::vm_and_host::program_of_guest;
 
 /// Names of all systems in the order of the tables.
 pub const SYSTEMS: [&str; 4] = [XEN, LIMIT, NETFRONT, VCHAN];
@@ -205,20 +207,14 @@ fn boot(
     options.progress.step("building the domain's image");
     let cache = Cache::default_location().attempt("opening the cache")?;
     let kernel = Kernel::obtain(&cache).attempt("obtaining the domain's kernel")?;
-    let own = std::env::current_exe().attempt("finding this program")?;
-    let program = match &options.guest_program {
-        Some(program) => program.clone(),
-        None => carina_vm::guest_program(&own),
-    };
+    let program = program_of_guest(options.guest_program.as_deref())?;
     let dif = TestGuest::dif(NAME, VmpiKind::Ivshmem)?;
-    let config =
-        format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"{dif}\"\n");
     let mut image = Image::new()
         .program("/bin/carina", &program)
         .attempt("packing carina")?
         .module("xen_evtchn")
         .module("xen_gntalloc")
-        .file("/etc/carina.toml", 0o644, config)
+        .file("/etc/carina.toml", 0o644, hv_ipcp(0, dif.as_str()))
         .file(SCRIPT, 0o755, script(has_card, helper.is_some()));
     if has_card {
         image = image.module("xen_netfront");
@@ -288,9 +284,7 @@ fn notes(kind: XenKind) -> Vec<String> {
     };
     vec![
         format!("one boot of one {kind} domain of Xen, 1 CPU, {MEMORY_MIB} MiB; host is Dom0"),
-        "goodput counts bytes that the receiving application got; CPU time is that of the two \
-         applications"
-            .to_owned(),
+        goodput_note("CPU time is that of the two applications"),
         "xen: flows over memory that the domain grants; limit: bare rings of the same size over \
          such memory, one copy in and one out, both ends spinning, nothing checked"
             .to_owned(),

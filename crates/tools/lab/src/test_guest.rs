@@ -12,7 +12,7 @@ use carina_vsock::{Device as VsockDevice, DeviceConfig};
 
 use crate::error::{Attempt, Error, Result};
 use crate::node::TestNode;
-use carina_topology::hv_dif;
+use carina_topology::{hv_dif, hv_ipcp};
 
 /// What a guest of a benchmark or test consists of: memory, devices, cards, and the configuration
 /// of its node.
@@ -76,9 +76,7 @@ impl TestGuest {
             });
             let port = port.attempt("making the VM's port")?;
             machine = machine.vmpi(kind, &port.qemu_socket);
-            config += &format!(
-                "[[ipcp]]\nname = \"hv{index}\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"{dif}\"\n"
-            );
+            config += &hv_ipcp(index, dif.as_str());
             if kind == VmpiKind::Vsock {
                 config += "vsock = 1110\n";
                 let served = VsockDevice::start(&DeviceConfig {

@@ -12,6 +12,13 @@ use super::Address;
 use super::lower::UDP_HEADS;
 use super::{Dif, Link, LinkEnd, Topology, hv_dif};
 
+/// The table of a guest's configuration that makes the IPCP of `dif` over VMPI, which is the DIF
+/// between the guest and its host. `number` tells the IPCPs of one guest apart.
+pub fn hv_ipcp(number: usize, dif: &str) -> String {
+    let dif = quoted(dif);
+    format!("[[ipcp]]\nname = \"hv{number}\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n")
+}
+
 /// The configuration of a system's node, with its members of `difs`. `auth` maps the credentials of
 /// a DIF to the paths of their files in that system.
 pub fn node_config(
@@ -23,11 +30,7 @@ pub fn node_config(
     let mut text = format!("[node]\nname = {}\n", quoted(system));
     let this = topology.system(system);
     if this.is_some_and(|this| this.vm.is_some()) {
-        let dif = quoted(&hv_dif(system));
-        let _ = write!(
-            text,
-            "\n[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n"
-        );
+        let _ = write!(text, "\n{}", hv_ipcp(0, &hv_dif(system)));
     }
     for link in &topology.links {
         let Some(end) = link.ends.iter().find(|end| end.system == system) else {

@@ -30,7 +30,7 @@ mod token;
 
 pub use address::Address;
 pub use check::NodeChecks;
-pub use config::node_config;
+pub use config::{hv_ipcp, node_config};
 
 /// A checked topology: all references resolve, and no DIF is below itself.
 #[derive(Debug, Clone, Serialize)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use carina_node::Node;
 use carina_node::config::Config;
+use carina_topology::hv_ipcp;
 use rustix::process::setpriority_process;
 use serde_json::json;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -13,7 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::Shared;
 use crate::commands::guest_ip;
-use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::log_writer;
 use crate::report::{print_json, print_line};
 
@@ -76,10 +77,7 @@ pub(crate) fn run(shared: &Shared, args: NodeArgs) -> Outcome {
         None => Config::default(),
     };
     if args.guest {
-        let mut text = format!(
-            "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {}\n",
-            serde_json::to_string(args.guest_dif.as_str()).map_err(failed)?
-        );
+        let mut text = hv_ipcp(0, args.guest_dif.as_str());
         text.push_str(&guest_ip::passed_table(&args.guest_dif)?);
         let mut guest = Config::parse(&text, None).attempt("the IPCP of --guest")?;
         config.ips.append(&mut guest.ips);

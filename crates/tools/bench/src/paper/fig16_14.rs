@@ -23,6 +23,7 @@ use super::client::client_on;
 use super::goal::Goal;
 use super::request::{FlowTarget, System, TransportSpec};
 use super::{CaseResults, PaperOptions, request, sizes_or};
+use crate::comparison::goodput_note;
 use crate::error::Result;
 use crate::peer::{app_name, dif_name, start_peer};
 
@@ -152,8 +153,7 @@ pub(super) fn run(options: &PaperOptions) -> Result<CaseResults> {
          Ethernet shim, normal-1 and -2 flows of one and two normal DIFs on top of it, without any \
          flow control, as UDP; -fc with flow control (QoS cube 2)"
             .to_owned(),
-        "goodput counts bytes that the receiving application got; lost SDUs do not count"
-            .to_owned(),
+        goodput_note("lost SDUs do not count"),
     ]);
     Ok(found)
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use carina_api::control::{VmInfo, VmpiKind};
+use carina_topology::hv_ipcp;
 use carina_vm::{CloudSeed, Image, Machine, Running, SshKeys};
 use carina_wrap::library::{LIBRARY, library_of};
 
@@ -82,8 +83,7 @@ pub(super) fn seed(machine: Machine, info: &VmInfo, keys: &SshKeys) -> Result<Ma
 /// The configuration file of the node in the guest.
 pub(super) fn guest_config(info: &VmInfo, has_ssh: bool) -> Result<String, Failure> {
     let dif = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
-    let mut text =
-        format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {dif}\n");
+    let mut text = hv_ipcp(0, info.dif.as_str());
     if info.vmpi == VmpiKind::Vsock {
         text.push_str(&format!("vsock = {HOST_PORT}\n"));
     }

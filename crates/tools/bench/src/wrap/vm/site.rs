@@ -18,6 +18,7 @@ use crate::cards::{Addresses, Card};
 use crate::error::{Attempt, Error, Result};
 use crate::installed::path_of;
 use crate::peer::app_name;
+use crate::vm_and_host::program_of_guest;
 use crate::wrap::processes::{START, command, spawn, words};
 use crate::wrap::sshd;
 use crate::{Options, Progress};
@@ -290,7 +291,7 @@ fn image(works: &[Work], guest_program: Option<&Path>, host: &TestNode) -> Resul
     let own = std::env::current_exe().attempt("finding this program")?;
     let missing = || Error::NoAnswer(format!("{LIBRARY} is not beside {}", own.display()));
     let library = library_of(&own).ok_or_else(missing)?;
-    let node = guest_program.map_or_else(|| carina_vm::guest_program(&own), Path::to_owned);
+    let node = program_of_guest(guest_program)?;
     let mut base = Image::new();
     if works.contains(&Work::Ssh) {
         let key = sshd::key(&ssh_directory(host.path()));
