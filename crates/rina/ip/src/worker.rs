@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use carina_api::DifName;
 use carina_client::Node;
 use carina_netdev::{Tap, TapResult};
-use carina_sys::{Epoll, Interest, Ready};
+use carina_sys::{Epoll, Interest, Ready, cpus_allowed};
 
 use crate::counters::{Counters, Reason};
 use crate::cut::Pieces;
@@ -24,12 +24,14 @@ mod direct;
 pub(crate) mod inbox;
 mod incoming;
 mod outgoing;
+mod precedence;
 mod slots;
 
 use direct::Bulk;
 use inbox::{Inbox, Message, Report};
 use incoming::Incoming;
 use outgoing::Outgoing;
+use precedence::Precedence;
 use slots::Slots;
 
 /// What all workers of a member know.
@@ -75,6 +77,7 @@ pub(crate) struct Worker {
     /// read.
     pause: Option<Instant>,
     sweep_at: Instant,
+    precedence: Precedence,
     pub counters: Counters,
     error_limit: ErrorLimit,
     slots: Slots,
@@ -115,6 +118,7 @@ impl Worker {
             unread: BTreeSet::new(),
             bulk: None,
             pause: None,
+            precedence: Precedence::new(cpus_allowed()),
             counters: Counters::default(),
             slots: Slots::new(),
             pieces: Pieces::default(),
@@ -173,6 +177,7 @@ impl Worker {
         let waited = self.epoll.wait(&mut ready, wait);
         waited.map_err(IpError::system(WAITING))?;
         let now = Instant::now();
+        let received = self.counters.bytes_received;
         for ready in &ready {
             let (kind, item) = ((ready.token >> 32) as u32, ready.token as u32);
             match kind {
@@ -188,6 +193,8 @@ impl Worker {
         for id in std::mem::take(&mut self.unread) {
             self.receive(id)?;
         }
+        self.precedence
+            .note_received(self.counters.bytes_received - received, now);
         self.handle_due(now)?;
         Ok(now)
     }

@@ -61,6 +61,54 @@ fn segments_cross_shared_memory_whole() {
 }
 
 #[test]
+fn on_one_processor_the_receiving_worker_precedes() {
+    let (Some(in_a), Some(in_b)) = (Room::new(), Room::new()) else {
+        return;
+    };
+    if carina_sys::precede_others().is_none() {
+        return println!("SKIP: a lower nice value needs CAP_SYS_NICE");
+    }
+    in_b.run(|| {
+        let cpus = carina_sys::allowed_cpus().unwrap();
+        carina_sys::pin_to_cpu(cpus[0]).unwrap();
+    });
+    let system = System::new("node.name = \"s\"\n");
+    let a = system.member(&in_a, settings("local", 1));
+    let of_b = IpSettings {
+        tun: "ip1".to_owned(),
+        ..settings("local", 2)
+    };
+    let b = system.member(&in_b, of_b);
+    for member in [&a, &b] {
+        eventually("the other member is known", || {
+            member.status().members.len() == 1
+        });
+    }
+    tcp_echo(&in_a, &in_b, "10.9.1.2".parse().unwrap(), 16 << 20);
+    // It gives precedence up with the first packet after the stream.
+    eventually("the worker precedes others", || {
+        tcp_echo(&in_a, &in_b, "10.9.1.2".parse().unwrap(), 1 << 20);
+        nice_values().contains(&-10)
+    });
+}
+
+/// The nice values of the threads of this process.
+fn nice_values() -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+    let nice = |stat: String| -> Option<i32> {
+        // Field 19 of proc_pid_stat(5). Field 2, a name in brackets, may have spaces.
+        stat.rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .nth(16)?
+            .parse()
+            .ok()
+    };
+    stats.filter_map(nice).collect()
+}
+
+#[test]
 fn idle_flow_is_given_back_and_made_again() {
     let Some(pair) = Pair::new() else { return };
     let of = |last| IpSettings {
