@@ -69,19 +69,7 @@ impl Tunnel {
         let id = format!("{}{}", std::process::id(), letter(number));
         let names = SIDES.map(|side| format!("bvpn{id}-{side}"));
         let namespaces = [Namespace::new(&names[0])?, Namespace::new(&names[1])?];
-        for (n, link) in LINKS.iter().enumerate() {
-            namespaces[0].connect(link, &namespaces[1], link)?;
-            for (side, namespace) in namespaces.iter().enumerate() {
-                let address = format!("10.8.{}.{}/24", n + 1, side + 1);
-                namespace.ip(&["address", "add", &address, "dev", link])?;
-            }
-            // The server has one address over both links; the first is preferred while it is up.
-            let (via, metric) = (format!("10.8.{}.2", n + 1), (n + 1).to_string());
-            let outer = format!("{OUTER}/32");
-            namespaces[0].ip(&["route", "add", &outer, "via", &via, "metric", &metric])?;
-        }
-        namespaces[1].ip(&["link", "set", "lo", "up"])?;
-        namespaces[1].ip(&["address", "add", &format!("{OUTER}/32"), "dev", "lo"])?;
+        join(&namespaces)?;
         let mut tunnel = Tunnel {
             directory: Scratch::new(&format!("ip-{system}-{id}"))?,
             id,
@@ -272,6 +260,30 @@ impl Tunnel {
     }
 }
 
+/// Joins client and server by two links.
+fn join(namespaces: &[Namespace; 2]) -> Result<()> {
+    for (n, link) in LINKS.iter().enumerate() {
+        namespaces[0].connect(link, &namespaces[1], link)?;
+        for (side, namespace) in namespaces.iter().enumerate() {
+            let address = format!("10.8.{}.{}/24", n + 1, side + 1);
+            namespace.ip(&["address", "add", &address, "dev", link])?;
+        }
+        // The server has one address over both links; the first is preferred while it is up.
+        let (via, metric) = (format!("10.8.{}.2", n + 1), (n + 1).to_string());
+        let outer = format!("{OUTER}/32");
+        namespaces[0].ip(&["route", "add", &outer, "via", &via, "metric", &metric])?;
+    }
+    namespaces[1].ip(&["link", "set", "lo", "up"])?;
+    namespaces[1].ip(&["address", "add", &format!("{OUTER}/32"), "dev", "lo"])?;
+    // The server answers from that address, or boringtun would make the address of one link its
+    // peer's, and lose the peer with the link.
+    for (n, link) in LINKS.iter().enumerate() {
+        let subnet = format!("10.8.{}.0/24", n + 1);
+        namespaces[1].ip(&["route", "replace", &subnet, "dev", link, "src", OUTER])?;
+    }
+    Ok(())
+}
+
 /// The letter of a tunnel in names of interfaces, which are short.
 fn letter(number: u32) -> char {
     char::from(b'a' + (number % 26) as u8)
@@ -313,3 +325,41 @@ const START: Duration = Duration::from_secs(30);
 const ONCE: Duration = Duration::from_secs(1);
 /// A port at which no program of the server listens.
 const UNUSED_PORT: u16 = 9;
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn server_answers_from_its_address_over_both_links() {
+        let names = SIDES.map(|side| format!("bvpn{}t-{side}", std::process::id()));
+        let made = names.each_ref().map(|name| Namespace::new(name));
+        let [Ok(client), Ok(server)] = made else {
+            return println!("SKIP: network namespaces are made by root");
+        };
+        let namespaces = [client, server];
+        join(&namespaces).unwrap();
+        let bind = |name: &str| within(name, || Ok(UdpSocket::bind("0.0.0.0:0").unwrap())).unwrap();
+        let [client, server] = names.each_ref().map(|name| bind(name));
+        client.set_read_timeout(Some(START)).unwrap();
+        server.set_read_timeout(Some(START)).unwrap();
+        let at: SocketAddr = (
+            OUTER.parse::<Ipv4Addr>().unwrap(),
+            server.local_addr().unwrap().port(),
+        )
+            .into();
+        let mut sources = Vec::new();
+        for link in LINKS {
+            client.send_to(b"?", at).unwrap();
+            let (_, source) = server.recv_from(&mut [0; 8]).unwrap();
+            server.send_to(b"!", source).unwrap();
+            let (_, answered_by) = client.recv_from(&mut [0; 8]).unwrap();
+            assert_eq!(answered_by, at, "{link}");
+            sources.push(source.ip().to_string());
+            namespaces[0].ip(&["link", "set", link, "down"]).unwrap();
+        }
+        assert_eq!(sources, ["10.8.1.1", "10.8.2.1"]);
+    }
+}
