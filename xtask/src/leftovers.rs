@@ -16,46 +16,69 @@ const PLACES: [(&str, &str); 3] = [
     ("/dev/shm", "shared memory"),
 ];
 
-/// The directory in which the product keeps templates of VMs for its next start
-/// (`carina_vm::template`). It stays when it was there before the tests: it is then the user's.
-pub(crate) struct Templates {
-    directory: PathBuf,
-    is_of_user: bool,
+/// Mounts that the first use of a system facility makes, and that stay: `ip netns add` and all that
+/// does the same mount this directory on itself.
+const MOUNTS_THAT_STAY: [&str; 1] = ["/run/netns"];
+
+/// The directories in which the product keeps data of this user for its next start: templates of
+/// VMs (`carina_vm::template`), and addresses of names (`carina_wrap::name_table`). One that was
+/// there before the tests is the user's, and stays.
+pub(crate) struct KeptData {
+    /// Each directory, and whether it is the user's.
+    directories: Vec<(PathBuf, bool)>,
 }
 
-impl Templates {
-    /// The directory of this user, before any test runs.
-    pub(crate) fn before_tests() -> Templates {
+impl KeptData {
+    /// The directories of this user, before any test runs.
+    pub(crate) fn before_tests() -> KeptData {
+        let user = rustix::process::geteuid().as_raw();
         let set = std::env::var_os("CARINA_TEMPLATES").filter(|value| !value.is_empty());
-        let directory = set.map_or_else(
-            || {
-                let user = rustix::process::geteuid().as_raw();
-                PathBuf::from(format!("/dev/shm/carina-templates-{user}"))
-            },
+        let templates = set.map_or_else(
+            || PathBuf::from(format!("/dev/shm/carina-templates-{user}")),
             PathBuf::from,
         );
-        Templates {
-            is_of_user: directory.exists(),
-            directory,
+        KeptData::of([templates, PathBuf::from(format!("/tmp/carina-{user}"))])
+    }
+
+    fn of(directories: impl IntoIterator<Item = PathBuf>) -> KeptData {
+        let with_owner = |directory: PathBuf| {
+            let is_of_user = directory.exists();
+            (directory, is_of_user)
+        };
+        KeptData {
+            directories: directories.into_iter().map(with_owner).collect(),
         }
     }
 
-    /// Removes the directory if the tests have made it.
+    /// Whether a thing of an inventory is one of the directories.
+    fn has(&self, thing: &str) -> bool {
+        let path = thing.find(" /").map(|at| Path::new(&thing[at + 1..]));
+        self.directories
+            .iter()
+            .any(|(own, _)| Some(own.as_path()) == path)
+    }
+
+    /// Removes the directories that the tests have made.
     ///
     /// # Errors
     ///
     /// The file system's, with the directory.
     pub(crate) fn remove(self) -> Result<(), String> {
-        if self.is_of_user {
-            return Ok(());
+        for (directory, is_of_user) in self.directories {
+            if is_of_user {
+                continue;
+            }
+            match std::fs::remove_dir_all(&directory) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(format!(
+                        "{} cannot be removed: {error}",
+                        directory.display()
+                    ));
+                }
+                _ => {}
+            }
         }
-        match std::fs::remove_dir_all(&self.directory) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!(
-                "{} cannot be removed: {error}",
-                self.directory.display()
-            )),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -80,19 +103,19 @@ impl Inventory {
         );
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        let mounts = mounts.filter(|place| !MOUNTS_THAT_STAY.contains(place));
         things.extend(mounts.map(|place| named("mount", Path::new(place))));
         Inventory { things }
     }
 
-    /// What has come since `before`, without the directory of templates, which goes last.
+    /// What has come since `before`, without the directories of `kept`, which go last.
     pub(crate) fn added_since<'a>(
         &'a self,
         before: &'a Inventory,
-        templates: &Templates,
+        kept: &KeptData,
     ) -> impl Iterator<Item = &'a String> {
-        let kept = named("shared memory", &templates.directory);
         let added = self.things.difference(&before.things);
-        added.filter(move |thing| **thing != kept)
+        added.filter(move |thing| !kept.has(thing))
     }
 }
 
@@ -114,28 +137,28 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("xtask-left-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let before = Inventory::take(&directory);
-        std::fs::write(directory.join("left"), b"").unwrap();
+        let kept = KeptData::of([directory.join("kept")]);
+        for name in ["left", "kept"] {
+            std::fs::write(directory.join(name), b"").unwrap();
+        }
         let after = Inventory::take(&directory);
-        let added: Vec<_> = after
-            .added_since(&before, &Templates::before_tests())
-            .collect();
-        let wanted = named("file", &directory.join("left"));
-        assert!(added.contains(&&wanted), "{added:?}");
+        let added: Vec<_> = after.added_since(&before, &kept).collect();
+        let file = |name| named("file", &directory.join(name));
+        assert!(added.contains(&&file("left")), "{added:?}");
+        assert!(!added.contains(&&file("kept")), "{added:?}");
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn templates_of_tests_go_and_those_of_the_user_stay() {
-        let directory = std::env::temp_dir().join(format!("xtask-images-{}", std::process::id()));
-        for is_of_user in [false, true] {
-            std::fs::create_dir_all(directory.join("template")).unwrap();
-            let templates = Templates {
-                directory: directory.clone(),
-                is_of_user,
-            };
-            templates.remove().unwrap();
-            assert_eq!(directory.exists(), is_of_user);
-        }
+    fn data_of_tests_goes_and_that_of_the_user_stays() {
+        let directory = std::env::temp_dir().join(format!("xtask-kept-{}", std::process::id()));
+        let [users, tests] = ["users", "tests"].map(|name| directory.join(name));
+        std::fs::create_dir_all(users.join("template")).unwrap();
+        let never_made = directory.join("never");
+        let kept = KeptData::of([users.clone(), tests.clone(), never_made]);
+        std::fs::create_dir_all(tests.join("template")).unwrap();
+        kept.remove().unwrap();
+        assert!(users.join("template").exists() && !tests.exists());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
 use crate::bindings;
-use crate::leftovers::{Inventory, Templates};
+use crate::leftovers::{Inventory, KeptData};
 use crate::program::{self, Program};
 use crate::report::{Counts, Sum};
 
@@ -22,7 +22,7 @@ use crate::report::{Counts, Sum};
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut sum = Counts::default();
     let mut report = String::new();
-    let templates = Templates::before_tests();
+    let kept = KeptData::before_tests();
     // Unit and integration tests; guests; replay of the corpora. Many of them wait for time to
     // pass or for a guest to boot, so that as many programs run at once as there are processors.
     let mut all = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
             None => sum.failed += 1,
         }
     }
-    sum.add(run_all(all, &templates, &mut report));
+    sum.add(run_all(all, &kept, &mut report));
     for (name, of_binding) in [
         (bindings::GO, bindings::go(root)),
         (bindings::PYTHON, bindings::python(root)),
@@ -49,7 +49,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     for directory in directories() {
         step(directory, &mut sum, &["test", "--workspace", "--doc"]);
     }
-    if let Err(error) = templates.remove() {
+    if let Err(error) = kept.remove() {
         listed_line(&mut report, &format!("FAILED: {error}"));
         sum.failed += 1;
     }
@@ -85,7 +85,7 @@ fn programs(directory: &Path) -> Option<Vec<Program>> {
 }
 
 /// Runs the programs and adds to the report what failed, what passed only alone, what was skipped.
-fn run_all(programs: Vec<Program>, templates: &Templates, report: &mut String) -> Counts {
+fn run_all(programs: Vec<Program>, kept: &KeptData, report: &mut String) -> Counts {
     let files = match temporary_directory() {
         Ok(files) => files,
         Err(error) => {
@@ -103,7 +103,7 @@ fn run_all(programs: Vec<Program>, templates: &Templates, report: &mut String) -
         sum.add(of_program.counts);
     }
     let after = Inventory::take(&files);
-    for thing in after.added_since(&before, templates) {
+    for thing in after.added_since(&before, kept) {
         listed_line(report, &format!("FAILED: the tests left behind: {thing}"));
         sum.failed += 1;
     }

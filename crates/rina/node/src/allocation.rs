@@ -49,9 +49,7 @@ impl Core {
             return Ok(());
         };
         let (uid, pid) = (conn.peer.uid, conn.peer.pid);
-        spec.check()
-            .map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
-        stream_spec_checked(mode, &spec)?;
+        check_spec(mode, &spec)?;
         let attached = with_filler(attached, filler)?;
         let ring_bytes = ring_bytes_checked(ring_bytes.unwrap_or(self.limits.ring_bytes))?;
         tracing::debug!(app = %local, %remote, ?dif, uid, "flow requested");
@@ -330,6 +328,13 @@ impl Core {
         }
         self.users.charge(uid, ring_bytes, &self.limits)
     }
+}
+
+/// Checks that a flow with this specification can exist, and has SDUs in this mode.
+fn check_spec(mode: Mode, spec: &FlowSpec) -> Result<(), ErrorBody> {
+    spec.check()
+        .map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
+    stream_spec_checked(mode, spec)
 }
 
 /// Bytes of rings that a flow in `mode` adds to its user's total, which is limited.
