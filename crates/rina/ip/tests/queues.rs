@@ -136,7 +136,10 @@ fn tcp_connections_pass_over_all_queues() {
         });
     });
     server.join().unwrap();
-    assert!(Queues::flows(&queues.a, true) >= 2);
+    // A member's status follows its workers' counters a moment later.
+    eventually("the connections have flows of several queues", || {
+        Queues::flows(&queues.a, true) >= 2
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use carina_api::control::Client;
 use carina_ip::{Class, IpSettings};
 
 use crate::room::Room;
-use crate::support::{Pair, System, eventually, settings, tcp_echo, udp_echo};
+use crate::support::{Pair, Running, System, eventually, settings, tcp_echo, udp_echo};
 
 #[test]
 fn tcp_and_udp_pass_both_ways_in_both_versions() {
@@ -33,23 +33,29 @@ fn tcp_and_udp_pass_both_ways_in_both_versions() {
     assert!(status.flows.iter().all(|flow| flow.is_open));
 }
 
+/// Two members that know each other, over shared memory of their node.
+fn members_of_one_system(system: &System, [in_a, in_b]: [&Room; 2]) -> [Running; 2] {
+    let a = system.member(in_a, settings("local", 1));
+    let of_b = IpSettings {
+        tun: "ip1".to_owned(),
+        ..settings("local", 2)
+    };
+    let b = system.member(in_b, of_b);
+    for member in [&a, &b] {
+        eventually("the other member is known", || {
+            member.status().members.len() == 1
+        });
+    }
+    [a, b]
+}
+
 #[test]
 fn segments_cross_shared_memory_whole() {
     let (Some(in_a), Some(in_b)) = (Room::new(), Room::new()) else {
         return;
     };
     let system = System::new("node.name = \"s\"\n");
-    let a = system.member(&in_a, settings("local", 1));
-    let of_b = IpSettings {
-        tun: "ip1".to_owned(),
-        ..settings("local", 2)
-    };
-    let b = system.member(&in_b, of_b);
-    for member in [&a, &b] {
-        eventually("the other member is known", || {
-            member.status().members.len() == 1
-        });
-    }
+    let [a, _b] = members_of_one_system(&system, [&in_a, &in_b]);
     tcp_echo(&in_a, &in_b, "10.9.1.2".parse().unwrap(), 16 << 20);
     let sent = a.counters();
     assert_eq!(sent.packets_cut, 0);
@@ -73,17 +79,7 @@ fn on_one_processor_the_receiving_worker_precedes() {
         carina_sys::pin_to_cpu(cpus[0]).unwrap();
     });
     let system = System::new("node.name = \"s\"\n");
-    let a = system.member(&in_a, settings("local", 1));
-    let of_b = IpSettings {
-        tun: "ip1".to_owned(),
-        ..settings("local", 2)
-    };
-    let b = system.member(&in_b, of_b);
-    for member in [&a, &b] {
-        eventually("the other member is known", || {
-            member.status().members.len() == 1
-        });
-    }
+    let _members = members_of_one_system(&system, [&in_a, &in_b]);
     tcp_echo(&in_a, &in_b, "10.9.1.2".parse().unwrap(), 16 << 20);
     // It gives precedence up with the first packet after the stream.
     eventually("the worker precedes others", || {
