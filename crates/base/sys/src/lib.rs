@@ -41,9 +41,9 @@ pub use crate::memory::Memory;
 pub use crate::network_namespace::NetworkNamespace;
 pub use crate::numa::{bind_to_cpu, prefer_memory_of_cpu};
 pub use crate::process::{
-    HeldProcessor, PrecedingThread, allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed,
-    cpus_online, cpus_possible, end_with_parent, hold_processor, memory_bytes, pin_to_cpu,
-    precede_others, raise_nofile_limit, wait_for_turns, yield_now,
+    SchedulePeriod, allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed, cpus_online,
+    cpus_possible, end_with_parent, hold_processor, memory_bytes, pin_to_cpu, precede_others,
+    raise_nofile_limit, wait_for_turns, yield_now,
 };
 pub use crate::processor::is_emulated;
 pub use crate::socket::{

@@ -112,67 +112,58 @@ pub fn wait_for_turns(is_wanted: bool) -> bool {
     })
 }
 
-/// A period in which a thread keeps its processor: no thread with a usual policy interrupts it.
-/// Dropping the value ends the period.
+/// A period in which a thread is scheduled in another way. Dropping the value ends the period.
 #[derive(Debug)]
-pub struct HeldProcessor {
+pub struct SchedulePeriod {
     thread: i32,
     before: SchedAttr,
 }
 
-/// Starts a period in which the calling thread keeps its processor (`SCHED_FIFO`, lowest priority).
-/// A thread that the calling thread wakes then waits until the calling thread sleeps or the period
-/// ends. Child processes do not inherit the policy. Returns `None` if the thread has a real-time or
-/// idle policy already, or may not have one, because it lacks `CAP_SYS_NICE`.
+impl SchedulePeriod {
+    /// Starts a period for the calling thread; `other` makes its attributes from those that it has.
+    /// Returns `None` if it is a real-time or idle thread, or if the kernel refuses.
+    fn start(other: impl FnOnce(&SchedAttr) -> SchedAttr) -> Option<SchedulePeriod> {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        let before = fair_schedule()?;
+        set_schedule(thread, &other(&before)).then_some(SchedulePeriod { thread, before })
+    }
+}
+
+impl Drop for SchedulePeriod {
+    fn drop(&mut self) {
+        // The kernel always allows a thread to give up a real-time policy, and to raise its nice
+        // value.
+        let _ = set_schedule(self.thread, &self.before);
+    }
+}
+
+/// Starts a period in which the calling thread keeps its processor (`SCHED_FIFO`, lowest priority):
+/// no thread with a usual policy interrupts it. A thread that the calling thread wakes then waits
+/// until the calling thread sleeps or the period ends. Child processes do not inherit the policy.
+/// Returns `None` if the thread has a real-time or idle policy already, or may not have one,
+/// because it lacks `CAP_SYS_NICE`.
 #[must_use]
-pub fn hold_processor() -> Option<HeldProcessor> {
-    let thread = rustix::thread::gettid().as_raw_nonzero().get();
-    let before = fair_schedule()?;
-    let held = SchedAttr {
+pub fn hold_processor() -> Option<SchedulePeriod> {
+    SchedulePeriod::start(|before| SchedAttr {
         size: before.size,
         policy: libc::SCHED_FIFO as u32,
         flags: SCHED_FLAG_RESET_ON_FORK,
         priority: 1,
         ..SchedAttr::default()
-    };
-    set_schedule(thread, &held).then_some(HeldProcessor { thread, before })
+    })
 }
 
-impl Drop for HeldProcessor {
-    fn drop(&mut self) {
-        // The kernel always allows a thread to give up a real-time policy.
-        let _ = set_schedule(self.thread, &self.before);
-    }
-}
-
-/// A period in which a thread precedes threads with the usual nice value: a thread that it wakes
-/// seldom interrupts it. Dropping the value ends the period.
-#[derive(Debug)]
-pub struct PrecedingThread {
-    thread: i32,
-    before: SchedAttr,
-}
-
-/// Starts a period in which the calling thread has a nice value that is lower by 10, at least -20.
-/// It then gets nine of ten parts of a processor that another thread wants too. Unlike with
-/// [`hold_processor`], the other thread has its turns. Returns `None` if the thread has a real-time
-/// or idle policy, or may not have the nice value, because it lacks `CAP_SYS_NICE`.
+/// Starts a period in which the calling thread has a nice value that is lower by 10, at least -20:
+/// a thread that it wakes seldom interrupts it. It then gets nine of ten parts of a processor that
+/// another thread wants too. Unlike with [`hold_processor`], the other thread has its turns.
+/// Returns `None` if the thread has a real-time or idle policy, or may not have the nice value,
+/// because it lacks `CAP_SYS_NICE`.
 #[must_use]
-pub fn precede_others() -> Option<PrecedingThread> {
-    let thread = rustix::thread::gettid().as_raw_nonzero().get();
-    let before = fair_schedule()?;
-    let preceding = SchedAttr {
+pub fn precede_others() -> Option<SchedulePeriod> {
+    SchedulePeriod::start(|before| SchedAttr {
         nice: (before.nice - PRECEDENCE_NICE).max(NICE_MIN),
-        ..before
-    };
-    set_schedule(thread, &preceding).then_some(PrecedingThread { thread, before })
-}
-
-impl Drop for PrecedingThread {
-    fn drop(&mut self) {
-        // The kernel always allows a thread to raise its nice value.
-        let _ = set_schedule(self.thread, &self.before);
-    }
+        ..*before
+    })
 }
 
 /// Changes how the calling thread is scheduled, unless it is a real-time or idle thread.

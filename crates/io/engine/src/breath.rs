@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use carina_frame_engine::idle::{AdaptiveSpin, IdlePolicy};
 use carina_sys::{
-    Epoll, HeldProcessor, Interest, Ready, cpus_allowed, hold_processor, monotonic_ns,
+    Epoll, Interest, Ready, SchedulePeriod, cpus_allowed, hold_processor, monotonic_ns,
     wait_for_turns,
 };
 use carina_time::Instant;
@@ -35,7 +35,7 @@ pub struct Engine {
     deadlines: BTreeSet<(Instant, AppId)>,
     idle: IdlePolicy,
     /// The only processor, while this thread keeps it.
-    held: Option<HeldProcessor>,
+    held: Option<SchedulePeriod>,
     breaths: u64,
     idle_turns: u32,
     removed: Vec<AppId>,

@@ -132,7 +132,8 @@ fn link_up(grants: &mut Grants) -> (Device, Device) {
     sides
 }
 
-/// The host's thread may see before the data plane that a guest has gone.
+/// The host has a thread that watches the guest. It may notice that the guest has gone earlier than
+/// the data plane does.
 #[test]
 #[ignore = "part of another test"]
 fn region_that_is_withdrawn_counts_as_one_link_down() {

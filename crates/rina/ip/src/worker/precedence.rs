@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use carina_sys::{PrecedingThread, precede_others};
+use carina_sys::{SchedulePeriod, precede_others};
 
 /// The precedence of a worker's thread, while a stream of packets arrives on one processor.
 ///
@@ -16,7 +16,7 @@ use carina_sys::{PrecedingThread, precede_others};
 #[derive(Debug)]
 pub(super) struct Precedence {
     stream: Stream,
-    held: Option<PrecedingThread>,
+    held: Option<SchedulePeriod>,
 }
 
 /// Whether a stream of packets arrives.
