@@ -1,8 +1,8 @@
 //! Links to other hosts that are flows: each SDU of the flow, in a DIF of both hosts, is an
 //! Ethernet frame.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,8 +24,6 @@ pub(crate) type Flows = BTreeMap<u32, Arc<FlowSocket>>;
 #[derive(Debug)]
 pub(crate) struct FarFlow {
     slot: Arc<Slot>,
-    /// The tag of the link and the two hosts, which identify the flow.
-    pub key: (u32, Pair),
 }
 
 #[derive(Debug)]
@@ -80,10 +78,7 @@ impl FarFlow {
             host.release(pair);
         };
         thread.spawn(keep).attempt("starting a thread")?;
-        Ok(FarFlow {
-            slot,
-            key: (tag, pair),
-        })
+        Ok(FarFlow { slot })
     }
 
     /// The flow of the link.
@@ -199,11 +194,19 @@ pub(crate) fn pair_of(link: &LinkPart) -> Option<(u32, Pair)> {
     }
 }
 
-/// The flows of a network's links to other hosts.
+/// Identifies the flow of a link: the number of the link, its tag, and the hosts.
+type Key = (u32, u32, Pair);
+
+fn key_of(link: &LinkPart) -> Option<Key> {
+    pair_of(link).map(|(tag, pair)| (link.number, tag, pair))
+}
+
+/// The flows of a network's links to other hosts. While a node moves to another host, also the
+/// flows that its links will need there.
 #[derive(Debug)]
 pub(crate) struct FarFlows {
     host: Option<Arc<HostDif>>,
-    kept: Mutex<BTreeMap<u32, FarFlow>>,
+    kept: Mutex<BTreeMap<Key, FarFlow>>,
     /// The numbers of the flows that the engine uses, by link.
     taken: Mutex<BTreeMap<u32, u64>>,
 }
@@ -223,16 +226,20 @@ impl FarFlows {
     /// # Errors
     /// This host has no interface for links to other hosts.
     pub(crate) fn keep(&self, part: &HostPart) -> Result<()> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut wanted = BTreeMap::new();
-        for link in &part.links {
-            if let Some(key) = pair_of(link) {
-                wanted.insert(link.number, key);
-            }
-        }
-        kept.retain(|number, flow| wanted.get(number) == Some(&flow.key));
-        for (number, (tag, pair)) in wanted {
-            if let Entry::Vacant(place) = kept.entry(number) {
+        let wanted: BTreeSet<Key> = part.links.iter().filter_map(key_of).collect();
+        self.lock().retain(|key, _| wanted.contains(key));
+        self.keep_also(&part.links)
+    }
+
+    /// Begins to keep flows for links that a later part has, beside all others.
+    ///
+    /// # Errors
+    /// As of [`FarFlows::keep`].
+    pub(crate) fn keep_also(&self, links: &[LinkPart]) -> Result<()> {
+        let mut kept = self.lock();
+        for key in links.iter().filter_map(key_of) {
+            if let Entry::Vacant(place) = kept.entry(key) {
+                let (number, tag, pair) = key;
                 let host = self.host.as_ref().ok_or_else(|| Error::Unsupported {
                     what: format!("link {number} to another host"),
                     instead: crate::underlay::NEEDED,
@@ -243,46 +250,65 @@ impl FarFlows {
         Ok(())
     }
 
-    /// The current flows, to be given to the engine.
-    pub(crate) fn take(&self) -> Flows {
-        let flows = current_flows(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
-        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = numbers.collect();
+    /// Waits until all these links have the flows that they need, at most for `limit`.
+    pub(crate) fn wait(&self, links: &[LinkPart], limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let lack = |link: &LinkPart| self.flow(link).is_some_and(|flow| flow.is_err());
+        while links.iter().any(lack) && Instant::now() < deadline {
+            std::thread::sleep(NEXT_LOOK);
+        }
+    }
+
+    /// The current flows of a part, to be given to the engine.
+    pub(crate) fn take(&self, part: &HostPart) -> Flows {
+        let flows = self.current(part);
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = numbers(&flows);
         flows
     }
 
-    /// Whether the current flows differ from those that the engine uses.
-    pub(crate) fn have_changed(&self) -> bool {
-        let flows = current_flows(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        let numbers = flows.iter().map(|(link, flow)| (*link, flow.number()));
+    /// Whether the current flows of a part differ from those that the engine uses.
+    pub(crate) fn have_changed(&self, part: &HostPart) -> bool {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        numbers.collect::<BTreeMap<_, _>>() != *taken
+        numbers(&self.current(part)) != *taken
     }
 
     /// Notes whether a probe has passed a link. A flow that no probe passes for some time is
     /// deallocated, because a restarted node at the other end may not know the flow any more.
-    pub(crate) fn note_probe(&self, link: u32, has_passed: bool) {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        match kept.get(&link) {
+    pub(crate) fn note_probe(&self, link: &LinkPart, has_passed: bool) {
+        let kept = self.lock();
+        match key_of(link).and_then(|key| kept.get(&key)) {
             Some(flow) if has_passed => flow.slot.lock().losing_since = None,
             Some(flow) if flow.flow().is_ok() => flow.slot.note_lost_probe(),
             _ => {}
         }
     }
 
-    /// Why links have no flow, by link number.
-    pub(crate) fn missing(&self) -> BTreeMap<u32, String> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = kept.iter();
-        all.filter_map(|(link, flow)| Some((*link, flow.flow().err()?)))
+    /// Why a link has no flow; `None` if it has one or needs none.
+    pub(crate) fn missing(&self, link: &LinkPart) -> Option<String> {
+        self.flow(link)?.err()
+    }
+
+    /// The flow of a link; `None` if it needs none.
+    fn flow(&self, link: &LinkPart) -> Option<std::result::Result<Arc<FlowSocket>, String>> {
+        let kept = self.lock();
+        key_of(link).and_then(|key| Some(kept.get(&key)?.flow()))
+    }
+
+    fn current(&self, part: &HostPart) -> Flows {
+        let links = part.links.iter();
+        links
+            .filter_map(|link| Some((link.number, self.flow(link)?.ok()?)))
             .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, FarFlow>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn current_flows(kept: &BTreeMap<u32, FarFlow>) -> Flows {
-    let all = kept.iter();
-    all.filter_map(|(link, flow)| Some((*link, flow.flow().ok()?)))
-        .collect()
+fn numbers(flows: &Flows) -> BTreeMap<u32, u64> {
+    let flows = flows.iter();
+    flows.map(|(link, flow)| (*link, flow.number())).collect()
 }
 
 /// Longest time for the node to answer.
@@ -293,5 +319,6 @@ const ANEW: Duration = Duration::from_secs(10);
 const PROBE_LOSS_MAX: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(250);
 const LOOK: Duration = Duration::from_millis(100);
+const NEXT_LOOK: Duration = Duration::from_millis(10);
 const ENDED: &str = "the flow of the link has ended";
 const NOT_ASKED: &str = "the other host has not requested the flow yet";

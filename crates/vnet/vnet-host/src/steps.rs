@@ -182,7 +182,6 @@ fn repointed(before: &LinkPart, after: &LinkPart, steps: &Steps) -> Option<Repoi
     let is_local = |link: &LinkPart| matches!(link.far, Far::Host(_) | Far::Here(_));
     let differs = (&before.near, &before.far) != (&after.near, &after.far);
     if before.carrier != after.carrier
-        || before.carrier == Carrier::Dif
         || !differs
         || !(is_far(before) || is_far(after))
         || !(is_local(before) && is_local(after))

@@ -244,7 +244,7 @@ impl Vnet {
             .any(|link| matches!(link.far, Far::Host(_)));
         let underlay = self.underlay.as_ref().filter(|_| leaves);
         let underlay = underlay.map(Underlay::read_port).transpose()?;
-        let flows = self.flows.take();
+        let flows = self.flows.take(part);
         let kernel = lock(&self.paths).kernel.clone();
         let mut graph = graph_of(part, underlay.as_ref(), &flows, ports, &kernel)?;
         self.access.add(&mut graph, part, ports)?;

@@ -130,13 +130,15 @@ pub(crate) enum BenchCommand {
         namespaces are allowed."
     )]
     Wrap(WrapArgs),
-    /// Measure one TCP connection between two namespaces over `carina ip` and shared memory;
-    /// compare with a bare loop between two TUN interfaces, and with a veth pair with an MTU of
-    /// 1500
+    /// Measure TCP connections between two namespaces over `carina ip`; compare with a bare loop
+    /// between two TUN interfaces, a veth pair with an MTU of 1500, boringtun, OpenVPN and tinc
     #[command(
         after_help = "Examples:\n  carina bench ip --json > ip.json\n  carina bench ip --cases \
-        bulk --runs 9\n\nCases: bulk, round-trips; without --sizes, messages have 65536 bytes. \
-        The command needs root, or a system that allows user namespaces."
+        bulk --runs 9\n\nCases: bulk and round-trips (over shared memory); ethernet (between two \
+        nodes, encrypted and not); path-loss (one of two paths is lost); move (a system moves to \
+        another path). Without --sizes, messages have 65536 bytes. Programs that are not \
+        installed are left out (`cargo install boringtun-cli`; Debian: openvpn, tinc). The command \
+        needs root, or a system that allows user namespaces."
     )]
     Ip(IpArgs),
     /// Measure the bindings: messages in Python (compare with Unix sockets, asyncio, uvloop, pyzmq

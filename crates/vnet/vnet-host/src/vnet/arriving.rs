@@ -278,6 +278,9 @@ impl Vnet {
         }
         lock(&self.nodes).insert(name.clone(), Arc::new(node));
         current.nodes.push(wanted.clone());
+        if let Err(error) = self.note_founder(part, wanted) {
+            self.progress.tell(error.to_string());
+        }
         self.progress
             .node(name, |report| report.state = NodeState::Up);
         self.progress

@@ -12,17 +12,16 @@ impl Vnet {
     /// Makes the engine use new flows, reports links that have no flow, and probes links that no
     /// probe has passed yet.
     pub(crate) fn probe_silent(&self, part: &HostPart) {
-        if self.flows.have_changed() {
+        if self.flows.have_changed(part) {
             let current = lock(&self.part);
             if let Err(error) = self.run_links(&current) {
                 self.progress
                     .tell(format!("a flow cannot be accepted: {error}"));
             }
         }
-        let missing = self.flows.missing();
         for link in &part.links {
-            if let Some(reason) = missing.get(&link.number) {
-                self.link_is_down(link, no_flow(link, reason).to_string(), Cause::Carrier);
+            if let Some(reason) = self.flows.missing(link) {
+                self.link_is_down(link, no_flow(link, &reason).to_string(), Cause::Carrier);
             }
         }
         self.found_again(part);
@@ -38,7 +37,7 @@ impl Vnet {
             // A probe from a node that is not up says nothing about the flow.
             if is_up(&link.near.node) {
                 let has_passed = state == Some(&LinkState::Up);
-                self.flows.note_probe(link.number, has_passed);
+                self.flows.note_probe(link, has_passed);
             }
         }
     }
@@ -57,8 +56,8 @@ impl Vnet {
     /// # Errors
     /// Why the link has no flow.
     pub(crate) fn has_flow(&self, link: &LinkPart) -> Result<()> {
-        match self.flows.missing().get(&link.number) {
-            Some(reason) => Err(no_flow(link, reason)),
+        match self.flows.missing(link) {
+            Some(reason) => Err(no_flow(link, &reason)),
             None => Ok(()),
         }
     }

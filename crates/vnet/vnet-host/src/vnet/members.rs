@@ -53,12 +53,21 @@ impl Vnet {
             _ => DifRole::Create,
         };
         member::configure(&node, &member::configuration(part, wanted, Some(role)))?;
-        if role == DifRole::Create && has_far(part) {
-            let known = self.dir.founded(&wanted.name);
-            let what = format!("writing {}", known.display());
-            std::fs::write(known, "").attempt(what)?;
+        if role == DifRole::Create {
+            self.note_founder(part, wanted)?;
         }
         Ok(())
+    }
+
+    /// Writes down that a node on this host has created the DIF, if it has, and if members may
+    /// exist on other hosts.
+    pub(super) fn note_founder(&self, part: &HostPart, wanted: &NodePart) -> Result<()> {
+        if wanted.founder.as_ref() != Some(&wanted.name) || !has_far(part) {
+            return Ok(());
+        }
+        let known = self.dir.founded(&wanted.name);
+        let what = format!("writing {}", known.display());
+        std::fs::write(known, "").attempt(what)
     }
 
     /// Whether a node has created the DIF, so that members may exist on other hosts.

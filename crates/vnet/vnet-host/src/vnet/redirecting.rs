@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   source                            destination
+//!     allocates flows for its links     allocates flows for its links
 //!     opens what its links will need    opens its ports; links without an end here before lead
 //!                                       to the node already
 //!     the guest pauses: its links       the guest has arrived: all its links lead to it
@@ -13,6 +14,7 @@
 //! change to the new part renames them. If the node stays at its source, both hosts undo this.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use carina_frame_engine::Graph;
 use carina_vnet::host_part::{HostPart, LinkEnd, LinkPart};
@@ -34,6 +36,10 @@ impl Vnet {
     ) -> Result<Graph> {
         let mut ahead = with_links_of(node, current, next);
         ahead.nodes.retain(|candidate| candidate.name != node);
+        let own = links_of(node, &ahead);
+        self.flows.keep_also(&own)?;
+        // A flow that is allocated later is used as soon as the next part is here.
+        self.flows.wait(&own, FLOWS);
         let before = lock(&self.second).clone();
         let ports = ports_of_stayers(current, &ahead, &before);
         let mut graph = self.graph_at(&ahead, &ports)?;
@@ -58,6 +64,7 @@ impl Vnet {
         node: &str,
         ports: &PortSelection,
     ) -> Result<()> {
+        self.flows.keep_also(&links_of(node, next))?;
         let mut beside = current.clone();
         beside.nodes.extend(next.node(node).cloned());
         let is_new = |link: &&LinkPart| current.link(link.number).is_none();
@@ -103,7 +110,8 @@ impl Vnet {
 
     /// Makes the links lead to where the current part has them, because a node does not move.
     pub(super) fn lead_back(&self, current: &HostPart) {
-        let led = self.graph(current);
+        let kept = self.flows.keep(current);
+        let led = kept.and_then(|()| self.graph(current));
         if let Err(error) = led.and_then(|graph| self.plane.become_graph(graph)) {
             let what = "links of a node that stays cannot be redirected";
             self.progress.tell(format!("{what}: {error}"));
@@ -125,6 +133,12 @@ fn with_links_of(node: &str, current: &HostPart, next: &HostPart) -> HostPart {
         .links
         .extend(links.filter(|link| moved.contains(&link.number)).cloned());
     ahead
+}
+
+/// The links of a node in a part.
+fn links_of(node: &str, part: &HostPart) -> Vec<LinkPart> {
+    let links = part.links.iter().filter(|link| is_at(link, node));
+    links.cloned().collect()
 }
 
 fn is_at(link: &LinkPart, node: &str) -> bool {
@@ -154,6 +168,9 @@ fn ports_of_stayers(current: &HostPart, ahead: &HostPart, before: &PortSelection
     }
     ports
 }
+
+/// How long a node waits, before it is sent, for the flows that its links need afterwards.
+const FLOWS: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

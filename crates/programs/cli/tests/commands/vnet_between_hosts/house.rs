@@ -91,14 +91,15 @@ impl House {
             [node.r]\nmemory = 128\nlocation = [\"london\", \"berlin\"]\n";
         std::fs::write(self.path("alone.toml"), alone).unwrap();
         let document = "[vnet]\nname = \"moves\"\non_insufficient = \"queue 25m\"\n\
-            [node.r]\nmemory = 128\nlocation = [\"london\", \"berlin\"]\n\
+            [node.r]\nmemory = 320\nlocation = [\"london\", \"berlin\"]\n\
             [node.n]\nkind = \"namespace\"\nlocation = [\"london\"]\n\
             [node.m]\nkind = \"namespace\"\nlocation = [\"berlin\"]\n\
             [node.e]\nkind = \"namespace\"\nlocation = [\"paris\"]\n\
             [[link]]\nends = [\"n\", \"r\"]\nrate = \"10Mbps\"\nas = \"gre\"\n\
             [[link]]\nends = [\"r\", \"m\"]\nrate = \"10Mbps\"\nas = \"ipip\"\n\
             [[link]]\nends = [\"e\", \"r\"]\nrate = \"10Mbps\"\nas = \"vxlan\"\n\
-            [[link]]\nends = [\"r\", \"e\"]\nrate = \"10Mbps\"\nas = \"ipip\"\n";
+            [[link]]\nends = [\"r\", \"e\"]\nrate = \"10Mbps\"\nas = \"ipip\"\n\
+            [[link]]\nends = [\"r\", \"m\"]\nrate = \"10Mbps\"\nas = \"dif\"\n";
         std::fs::write(self.path("moves.toml"), document).unwrap();
     }
 
@@ -322,11 +323,11 @@ impl House {
         });
     }
 
-    /// Waits until all ports exist: two for each of two links, and one for each of two links to the
-    /// other provider.
+    /// Waits until all ports exist: two for each of three links, and one for each of two links to
+    /// the other provider.
     pub(super) fn wait_for_ports(&self) {
-        self.wait("the ports of four links", || {
-            (self.ports().len() == 6).then_some(())
+        self.wait("the ports of five links", || {
+            (self.ports().len() == 8).then_some(())
         });
     }
 

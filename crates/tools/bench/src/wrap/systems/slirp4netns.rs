@@ -14,8 +14,9 @@ pub(super) fn start(servers: &[Plain], directory: &Path) -> Result<Started> {
         "--user",
         "--map-root-user",
         "--net",
-        "sleep",
-        "infinity",
+        "sh",
+        "-c",
+        HOLDS,
     ]));
     let mut holder = spawn(holder, directory, "holder")?;
     let pid = holder.id().to_string();
@@ -48,5 +49,8 @@ pub(super) fn start(servers: &[Plain], directory: &Path) -> Result<Started> {
     Ok(started)
 }
 
+/// Holds the namespace. The side that closes a connection keeps its port for a minute, so that case
+/// `connections` would use up the usual range of ports within some runs.
+const HOLDS: &str = "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range; exec sleep infinity";
 /// Address at which the namespace reaches the host's loopback interface.
 const GATEWAY: &str = "10.0.2.2";

@@ -4,9 +4,9 @@ use carina_embed::Residual;
 use carina_time::{Duration, Instant};
 
 use super::{Moving, round_of};
-use crate::document::{Carrier, OWN_IMAGE};
+use crate::document::OWN_IMAGE;
 use crate::host_part::VnetId;
-use crate::message::{PartEnd, PartNode, Reason, ReasonCode};
+use crate::message::{PartNode, Reason, ReasonCode};
 use crate::pip::Pip;
 use crate::pip::books::Made;
 use crate::pip::inventory::Host;
@@ -257,9 +257,5 @@ fn why_it_stays(laid: &Laid, wanted: &PartNode) -> Option<&'static str> {
     if wanted.nics > 0 || access.any(|link| link.near.node == node.name) {
         return Some("it uses a network card of its host, or has users who join there");
     }
-    let is_own = |end: &PartEnd| matches!(end, PartEnd::Node(end) if end.node == node.name);
-    let links = laid.part.links.iter();
-    let mut own = links.filter(|link| link.ends.iter().any(is_own));
-    let is_flow = own.any(|link| link.carrier == Carrier::Dif);
-    is_flow.then_some("a link of it is a flow of a DIF, which is bound to its host")
+    None
 }
