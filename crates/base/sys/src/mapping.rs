@@ -78,8 +78,9 @@ impl Mapping {
         Ok(mapping.registered())
     }
 
-    /// Maps `len` bytes of `fd` from its start behind one private page of zeros. It serves for
-    /// memory with a fixed layout, such as the ring of a packet socket.
+    /// Maps one private page of zeros, and directly behind it the first `len` bytes of `fd`. A ring
+    /// has a header page before its data. With the page of zeros, memory without a header, such as
+    /// that of a packet socket, is laid out like a ring.
     ///
     /// # Errors
     /// As for [`Mapping::shared`].

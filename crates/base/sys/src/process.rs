@@ -138,10 +138,10 @@ impl Drop for SchedulePeriod {
 }
 
 /// Starts a period in which the calling thread keeps its processor (`SCHED_FIFO`, lowest priority):
-/// no thread with a usual policy interrupts it. A thread that the calling thread wakes then waits
-/// until the calling thread sleeps or the period ends. Child processes do not inherit the policy.
-/// Returns `None` if the thread has a real-time or idle policy already, or may not have one,
-/// because it lacks `CAP_SYS_NICE`.
+/// no thread with a usual policy interrupts it. If such a thread is woken on this processor, it
+/// waits until the calling thread sleeps or the period ends. Child processes do not inherit the
+/// policy. Returns `None`, and changes nothing, if the calling thread has a real-time or idle
+/// policy already, or lacks `CAP_SYS_NICE`, which `SCHED_FIFO` needs.
 #[must_use]
 pub fn hold_processor() -> Option<SchedulePeriod> {
     SchedulePeriod::start(|before| SchedAttr {
@@ -156,8 +156,8 @@ pub fn hold_processor() -> Option<SchedulePeriod> {
 /// Starts a period in which the calling thread has a nice value that is lower by 10, at least -20:
 /// a thread that it wakes seldom interrupts it. It then gets nine of ten parts of a processor that
 /// another thread wants too. Unlike with [`hold_processor`], the other thread has its turns.
-/// Returns `None` if the thread has a real-time or idle policy, or may not have the nice value,
-/// because it lacks `CAP_SYS_NICE`.
+/// Returns `None`, and changes nothing, if the thread has a real-time or idle policy, or lacks
+/// `CAP_SYS_NICE`, which the lower nice value needs.
 #[must_use]
 pub fn precede_others() -> Option<SchedulePeriod> {
     SchedulePeriod::start(|before| SchedAttr {

@@ -35,7 +35,7 @@ impl SocketWatch {
         self.epoll.add(socket, token, Interest::HangUpEdge)
     }
 
-    /// Returns the tokens of the sockets that are still open in some process.
+    /// Returns the tokens of those sockets of this set that at least one process still has open.
     ///
     /// # Errors
     /// `/proc` cannot be read.

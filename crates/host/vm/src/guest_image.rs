@@ -23,7 +23,8 @@ impl GuestImage {
         Self::build(&Image::new().program("/bin/carina", program)?)
     }
 
-    /// Obtains the kernel, and packs `image`, which has the program of a node.
+    /// Obtains the kernel that guests boot, and packs `image` as an initramfs; both are in the
+    /// cache afterwards. `image` must contain the program of a node.
     ///
     /// # Errors
     /// The kernel or a part of the image is missing.

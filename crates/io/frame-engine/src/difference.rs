@@ -14,7 +14,8 @@ pub struct Difference {
     pub removed: Vec<String>,
     /// Names of the apps that get another configuration while they run.
     pub changed: Vec<String>,
-    /// Names of the apps that are replaced by a new app, on the same worker or another.
+    /// Names of the apps that are recreated: the app ends, and a new app of the same name starts,
+    /// on the same worker or another.
     pub replaced: Vec<String>,
     /// Links that are added to the graph.
     pub linked: Vec<LinkName>,

@@ -243,8 +243,8 @@ impl Workers {
         &self.notices
     }
 
-    /// Returns the number of the first worker that has ended because one of its apps panicked;
-    /// `None` if all run.
+    /// Returns the number of a worker that has ended because one of its apps panicked, the lowest
+    /// if there are several; `None` if all workers run.
     #[must_use]
     pub fn ended(&self) -> Option<usize> {
         self.workers.iter().position(|worker| !worker.is_running())

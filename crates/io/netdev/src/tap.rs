@@ -32,10 +32,12 @@ pub enum TapLayer {
 pub struct TapOffload {
     /// Whether the kernel may leave checksums of TCP and UDP to this process.
     pub checksum: bool,
-    /// Segmentation of TCP; requires `checksum`. Packets of up to 64 KiB are then read.
+    /// Whether the kernel may leave the segmentation of TCP to this process; requires `checksum`.
+    /// This process then reads TCP packets of up to 64 KiB.
     pub segmentation: bool,
-    /// Segmentation of UDP (USO); requires `checksum` and Linux 6.2. Packets of up to 64 KiB with
-    /// several datagrams are then read. Stays off where the kernel does not have it.
+    /// Whether the kernel may leave the segmentation of UDP (USO) to this process; requires
+    /// `checksum` and Linux 6.2. This process then reads packets of up to 64 KiB with several
+    /// datagrams. Stays off where the kernel does not have it.
     pub datagrams: bool,
 }
 

@@ -22,8 +22,9 @@ mod server;
 pub struct DeviceConfig {
     /// Path of the vhost-user socket on which QEMU listens.
     pub vhost_socket: PathBuf,
-    /// Path of the Unix socket on which programs of the host reach ports of the guest. What the
-    /// guest connects to port P arrives at `PATH_P`.
+    /// Path of the device's Unix socket. A host program connects to it to reach a port of the
+    /// guest. If the guest connects to port P of the host, the device connects to the Unix socket
+    /// at this path with `_P` appended, where a host program must listen.
     pub path: PathBuf,
     /// Context id of the guest, 3 or more.
     pub guest_cid: u64,

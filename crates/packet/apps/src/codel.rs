@@ -26,9 +26,10 @@ pub trait Packet {
 pub struct QueueCounts {
     /// Packets that were dropped because the queue was full.
     pub dropped_full: u64,
-    /// Packets that were dropped because packets of their flow had waited too long.
+    /// Packets that CoDel dropped: they waited longer than the target, and so had all packets that
+    /// left their flow's queue during the last interval.
     pub dropped_codel: u64,
-    /// Packets that were marked because packets of their flow had waited too long.
+    /// Packets that CoDel marked instead of dropping them, because their flow is ECN-capable.
     pub marked: u64,
 }
 

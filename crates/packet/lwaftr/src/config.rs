@@ -120,7 +120,7 @@ pub struct ErrorRate {
     pub period_s: u32,
 }
 
-/// How many packets may be in reassembly at a time, and of how many fragments.
+/// Limits of reassembly: the number of packets at a time, and of fragments of each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReassemblyBounds {
     /// Largest number of fragments of one packet.

@@ -80,17 +80,20 @@ struct GuestCli {
 /// Options that every command accepts.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Shared {
-    /// Print the result as JSON, for scripts [default: text for people]
+    /// Print the result, or the error, as JSON, for scripts; output of a fixed form, such as a
+    /// console or a schema, does not change [default: text for people]
     #[arg(long, global = true)]
     pub json: bool,
-    /// Directory with the sockets and counters of the daemons to use (`carina node`, `carina vnet
-    /// agent`), such as /run/carina [default: $CARINA_RUN, else /run/carina for root, else
-    /// $XDG_RUNTIME_DIR/carina, else /tmp/carina-UID]
+    /// Run directory, such as /run/carina: daemons (`carina node`, `carina vnet agent`) create
+    /// their sockets and counters there, and commands that need a daemon find it there [default:
+    /// $CARINA_RUN, else /run/carina for root, else $XDG_RUNTIME_DIR/carina, else /tmp/carina-UID]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
-    /// Longest time to wait, such as 30s, until `carina node` runs, a DIF is joined, a name is
-    /// registered, or a daemon or guest answers [default: 20 s for an answer, no waiting for the
-    /// other events]. A running `carina node` always has at least 5 s to answer
+    /// Longest time to wait, such as 30s. Only for commands that wait for `carina node` to start,
+    /// for a DIF to be joined, for a name to be registered, or for a daemon or guest to answer; a
+    /// command that waits for none of these ignores it [default of most commands: 20 s for an
+    /// answer, no waiting for the other events]. A running `carina node` always has at least 5 s
+    /// to answer
     #[arg(long, global = true, value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     pub wait: Option<u64>,
 }

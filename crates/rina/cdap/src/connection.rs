@@ -281,7 +281,8 @@ impl Connection {
         }
     }
 
-    /// Returns the next request of this side that will not be answered, or `None`.
+    /// Returns the next request that this side has sent and that will get no answer, because its
+    /// time limit has passed or the connection has ended. `None` if there is no such request.
     pub fn poll_lost(&mut self) -> Option<Lost> {
         self.lost.pop_front()
     }

@@ -158,7 +158,8 @@ pub struct Arp<'a> {
     pub sender_mac: Mac,
     /// Application name of the sender, as text.
     pub sender: &'a str,
-    /// MAC address of the target; the dialect's `unknown` in a request.
+    /// MAC address of the target. In a request it is [`Dialect::unknown`], because the sender does
+    /// not know the address.
     pub target_mac: Mac,
     /// Application name of the target, as text.
     pub target: &'a str,

@@ -234,9 +234,9 @@ impl VnetDir {
         self.0.join("vm")
     }
 
-    /// Path of the directory with the files of a QEMU to which a node moves, `RUN/vnet/NAME/to`.
-    /// The name is as short as that of [`VnetDir::machines`], because paths of sockets have a
-    /// length limit.
+    /// Path of the directory with the files of a QEMU that receives a moving node,
+    /// `RUN/vnet/NAME/to`. The name is short, like that of [`VnetDir::machines`], because paths of
+    /// sockets have a length limit.
     #[must_use]
     pub fn destination(&self) -> PathBuf {
         self.0.join("to")

@@ -64,7 +64,7 @@ pub struct Trace {
     pub findings: Vec<String>,
 }
 
-/// A port on the path of a trace, with the frames that were seen there.
+/// A link end where frames of a trace were expected or seen, with their number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {

@@ -71,8 +71,8 @@ pub(crate) enum BenchCommand {
         dpdk, dpdk-dev)."
     )]
     Lwaftr(CaseArgs),
-    /// Measure how many frames per second pass the rings of a vhost-user port; compare with DPDK's
-    /// net_vhost. In both cases DPDK's virtio-user is the front end
+    /// Measure how many frames per second pass the rings of a vhost-user port, with Carina and
+    /// with DPDK's net_vhost as back end; the front end is always DPDK's virtio-user
     #[command(
         after_help = "Examples:\n  carina bench vhost --json > vhost.json\n  carina bench \
         vhost --cases packed-guest-to-host --sizes 64,1500 --runs 9\n\nWithout --sizes, frames \

@@ -58,12 +58,12 @@ pub(crate) struct ForwardArgs {
     /// With --by route: port for packets to a prefix, such as 10.1.0.0/16=eth1; may be repeated
     #[arg(long, value_name = "PREFIX=PORT", value_parser = route)]
     route: Vec<(Destination, String)>,
-    /// With --by route: file of IPv4 routes; each line has a prefix and the port of its packets,
-    /// such as `10.0.0.0/8 eth1`
+    /// With --by route: file of IPv4 routes; each line has a prefix and the port to which packets
+    /// for this prefix are sent, such as `10.0.0.0/8 eth1`
     #[arg(long, value_name = "FILE")]
     routes: Option<PathBuf>,
-    /// With --by route: file of IPv6 routes; each line has a prefix and the port of its packets,
-    /// such as `fd00::/8 eth1`
+    /// With --by route: file of IPv6 routes; each line has a prefix and the port to which packets
+    /// for this prefix are sent, such as `fd00::/8 eth1`
     #[arg(long, value_name = "FILE")]
     routes6: Option<PathBuf>,
     /// Print the graph as a file for `carina graph run` and exit [default: forward frames]

@@ -198,7 +198,7 @@ pub(crate) struct RunArgs {
     /// Add a program of this host to Carina's own guest, with its shared libraries, at the same
     /// path, such as /usr/bin/curl; may be repeated
     ///
-    /// The guest also gets the library of `carina wrap`.
+    /// The guest also gets the library that `carina wrap` needs to run the program there.
     #[arg(long, value_name = "PATH", conflicts_with = "disk")]
     program: Vec<PathBuf>,
     /// Start sshd in the guest and make keys for it: `carina ssh NAME` logs in as root

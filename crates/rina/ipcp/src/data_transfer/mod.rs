@@ -216,8 +216,8 @@ impl<P: Payload> DataPath<P> {
     }
 
     /// The next N-1 flow that has PDUs to send and is not blocked; `None` if there is no such flow.
-    /// N-1 flows take turns. The caller takes at least one PDU or blocks the N-1 flow. Any other
-    /// call may change the result.
+    /// N-1 flows take turns: each call returns the next one. The caller then takes at least one PDU
+    /// of this N-1 flow, or blocks it. Other methods may change which N-1 flow is next.
     #[must_use]
     pub fn poll_n1(&mut self) -> Option<N1Port> {
         self.rmt.poll_n1()

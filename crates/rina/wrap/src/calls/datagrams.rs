@@ -111,8 +111,13 @@ impl Wrap {
         Ok(bound.map(|(done, _)| done))
     }
 
-    /// Prepares a socket for a datagram that a program sends to an address: the first address that
-    /// a rule makes a flow connects the socket, and a second one makes it a relayed socket.
+    /// Prepares a socket for a datagram that a program sends to an address.
+    ///
+    /// - The kernel has the socket until the first address for which a rule makes a flow. With it,
+    ///   the socket becomes the flow to that address, or, if the program has bound the socket, a
+    ///   relayed socket.
+    /// - The first datagram to another address, whatever the rules say, turns the flow into a
+    ///   relayed socket: its other end is a relay, which sends each datagram to its address.
     ///
     /// # Errors
     /// `EISCONN` if the kernel has connected the socket; the errors of [`Wrap::connect`].

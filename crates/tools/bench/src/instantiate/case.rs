@@ -16,9 +16,9 @@ pub struct Case {
     pub discovery: Discovery,
     /// How VMs are started.
     pub boot: Boot,
-    /// Number of nodes in the ring, in [`NODES`].
+    /// Number of nodes of the network, which form a ring. The range is [`NODES`].
     pub nodes: usize,
-    /// Number of providers that each have a part of the ring, in [`PROVIDERS`].
+    /// Number of providers; each makes a part of the network. The range is [`PROVIDERS`].
     pub providers: usize,
 }
 

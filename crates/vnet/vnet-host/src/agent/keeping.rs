@@ -43,7 +43,8 @@ impl Agent {
     ///
     /// # Errors
     /// The directory is damaged or is not a saved network, a network of this name or uid exists,
-    /// the network does not fit, or its record cannot be written.
+    /// this host lacks the resources or abilities that the network needs, or its record cannot be
+    /// written.
     pub fn restore(&self, from: &Path) -> Result<VnetReport> {
         let began = Instant::now();
         let saved = Saved::open(from)?;

@@ -25,7 +25,7 @@ use super::pip_handlers::PipHandlers;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrainRequest {
-    /// Longest time in all, ms. A move that has begun is completed.
+    /// Time limit for all nodes together, ms. A move that is not complete then is given up.
     pub limit_ms: u64,
 }
 

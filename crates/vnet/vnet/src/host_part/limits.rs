@@ -29,7 +29,8 @@ pub struct HostLimits {
     pub interfaces_max: usize,
 }
 
-/// Why a host cannot make a node as long as the host's limits stay the same.
+/// A limit of a host because of which the host cannot make a node. A retry helps only after the
+/// host's limits have changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {

@@ -15,7 +15,8 @@ type Hop = (u32, usize);
 pub struct Route {
     /// The address of the node at the end of the path.
     pub address: Ipv4Addr,
-    /// The ports that an echo request passes, followed by those that its reply passes.
+    /// The link ends that an echo request passes, in the order of its path, followed by those that
+    /// its reply passes. [`Direction`] tells the request from the reply.
     pub spots: Vec<(Direction, Spot)>,
 }
 

@@ -50,7 +50,7 @@ pub struct EndSighting {
     pub after_us: Option<u64>,
 }
 
-/// ICMP errors about packets of a trace that one router has sent.
+/// Number of ICMP errors of one type that one router has sent about packets of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusals {

@@ -41,7 +41,8 @@ pub enum Kind {
     Error = 16,
 }
 
-/// Writes a request whose payload is `parts`, one after another. Requests do not use transactions.
+/// Encodes a request to the xenstore. Its payload is `parts`, one after another. Its transaction
+/// is 0: none.
 ///
 /// # Errors
 /// [`MessageError::TooLong`]: the payload exceeds [`PAYLOAD_BYTES_MAX`].

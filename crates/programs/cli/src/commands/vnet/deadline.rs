@@ -9,8 +9,8 @@ use crate::failure::{Failure, failed};
 /// The option that says how long a command waits until a network is ready.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct DeadlineArgs {
-    /// Fail if the network is not ready within this time, such as 5m [default: 20m, plus the time
-    /// that the document allows in the queue]
+    /// Fail if the network is not ready within this time, such as 5m, time in the queue included
+    /// [default: 20m, plus the TIME of `on_insufficient = "queue TIME"` in the document]
     #[arg(long, value_name = "TIME", value_parser = carina_text::duration::parse_ns)]
     deadline: Option<u64>,
 }

@@ -26,7 +26,8 @@ pub(crate) struct DemoArgs {
     /// have answered, and removes the network
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// Keep the last network, to look at it [default: remove it]
+    /// Keep the network of the last run, if that run succeeds, to look at it [default: remove the
+    /// network after each run]
     #[arg(long)]
     keep: bool,
 }
