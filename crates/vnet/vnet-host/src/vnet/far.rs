@@ -6,19 +6,31 @@ use carina_vnet::host_part::{Cause, Far, HostPart, LinkPart, LinkState, NodeStat
 
 use super::{FAR_PROBE, Vnet, lock};
 use crate::error::{Error, Result};
+use crate::node::away;
 use crate::switched_off::BY_TIMETABLE;
 
 impl Vnet {
+    /// Makes the engine use new flows. Does nothing while the part is being changed, or while links
+    /// lead to where a node will be after its move.
+    pub(crate) fn use_new_flows(&self) {
+        let Ok(current) = self.part.try_lock() else {
+            return;
+        };
+        let is_here = |(node, _): &(String, u64)| current.node(node).is_some();
+        let is_leaving = away(&self.dir).map_or(true, |sent| sent.iter().any(is_here));
+        if is_leaving || !lock(&self.arrivals).is_empty() || !self.flows.have_changed(&current) {
+            return;
+        }
+        if let Err(error) = self.run_links(&current) {
+            self.progress
+                .tell(format!("a flow cannot be accepted: {error}"));
+        }
+    }
+
     /// Makes the engine use new flows, reports links that have no flow, and probes links that no
     /// probe has passed yet.
     pub(crate) fn probe_silent(&self, part: &HostPart) {
-        if self.flows.have_changed(part) {
-            let current = lock(&self.part);
-            if let Err(error) = self.run_links(&current) {
-                self.progress
-                    .tell(format!("a flow cannot be accepted: {error}"));
-            }
-        }
+        self.use_new_flows();
         for link in &part.links {
             if let Some(reason) = self.flows.missing(link) {
                 self.link_is_down(link, no_flow(link, &reason).to_string(), Cause::Carrier);

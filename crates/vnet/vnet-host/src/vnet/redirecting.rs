@@ -36,7 +36,7 @@ impl Vnet {
     ) -> Result<Graph> {
         let mut ahead = with_links_of(node, current, next);
         ahead.nodes.retain(|candidate| candidate.name != node);
-        let own = links_of(node, &ahead);
+        let own = links_of(node, current, &ahead);
         self.flows.keep_also(&own)?;
         // A flow that is allocated later is used as soon as the next part is here.
         self.flows.wait(&own, FLOWS);
@@ -64,7 +64,7 @@ impl Vnet {
         node: &str,
         ports: &PortSelection,
     ) -> Result<()> {
-        self.flows.keep_also(&links_of(node, next))?;
+        self.flows.keep_also(&links_of(node, next, next))?;
         let mut beside = current.clone();
         beside.nodes.extend(next.node(node).cloned());
         let is_new = |link: &&LinkPart| current.link(link.number).is_none();
@@ -135,10 +135,11 @@ fn with_links_of(node: &str, current: &HostPart, next: &HostPart) -> HostPart {
     ahead
 }
 
-/// The links of a node in a part.
-fn links_of(node: &str, part: &HostPart) -> Vec<LinkPart> {
-    let links = part.links.iter().filter(|link| is_at(link, node));
-    links.cloned().collect()
+/// The links of a node in `has`, as they are in `part`, which may not have the node.
+fn links_of(node: &str, has: &HostPart, part: &HostPart) -> Vec<LinkPart> {
+    let own = has.links.iter().filter(|link| is_at(link, node));
+    own.filter_map(|link| part.link(link.number).cloned())
+        .collect()
 }
 
 fn is_at(link: &LinkPart, node: &str) -> bool {
@@ -208,6 +209,8 @@ mod tests {
     fn links_of_other_nodes_stay_as_they_are() {
         let (both, a) = (divided(&["a", "b"]), divided(&["a"]));
         assert_eq!(with_links_of("c", &both, &a), both);
+        assert_eq!(links_of("b", &both, &a), a.links);
+        assert_eq!(links_of("c", &both, &a), []);
         assert_eq!(ends_at(&both, "b"), [(0, 1)]);
     }
 }

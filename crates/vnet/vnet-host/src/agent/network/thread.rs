@@ -73,6 +73,7 @@ impl Shared {
                     } else if self.moves_on() {
                         // A paused node answers no probe, and the order that resumes it must not
                         // wait for a probe.
+                        vnet.use_new_flows();
                     } else if has_ended || probed.elapsed() > PROBE_AGAIN {
                         // Links that do not answer are reported in the status.
                         let _ = vnet.probe(&record.part, PROBE);
