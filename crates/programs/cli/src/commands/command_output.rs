@@ -48,19 +48,32 @@ impl Sink for OwnOutputs {
     }
 }
 
-/// Runs a command in a guest, and then ends this process with the command's exit code. SIGINT and
-/// SIGTERM end the command in the guest, and then this process.
+/// Runs a command in the guest that `reach` returns, and then ends this process with the command's
+/// exit code. SIGINT and SIGTERM end the command in the guest, and then this process.
 ///
 /// # Errors
-/// The guest does not answer, the command runs longer than one hour, or an output of this program
-/// is closed; the command in the guest is then ended.
-pub(super) fn exec_in_guest(shared: &Shared, guest: &Guest, command: &[String]) -> Outcome {
+/// The guest cannot be reached or does not answer, the command runs longer than one hour, or an
+/// output of this program is closed; the command in the guest is then ended.
+pub(super) fn exec_in_guest(
+    shared: &Shared,
+    reach: impl FnOnce() -> Result<Guest, Failure>,
+    command: &[String],
+) -> Outcome {
     let is_cancelled = Arc::new(AtomicBool::new(false));
+    let has_begun = Arc::new(AtomicBool::new(false));
     let has_ended = Arc::new(AtomicBool::new(false));
-    let (cancels, ends) = (Arc::clone(&is_cancelled), Arc::clone(&has_ended));
+    let cancels = Arc::clone(&is_cancelled);
+    let (begins, ends) = (Arc::clone(&has_begun), Arc::clone(&has_ended));
     let words = "interrupted; the command in the guest is ended";
+    // Before `reach`, which starts a thread: a thread that existed already would not block the
+    // signals, and they would end this process at once.
     end_with_signal_after(shared.json, words, move || {
-        cancels.store(true, Ordering::Release);
+        // In this order, and with one order for both threads: either no command begins any more, or
+        // this thread waits for its end.
+        cancels.store(true, Ordering::SeqCst);
+        if !begins.load(Ordering::SeqCst) {
+            return true;
+        }
         // A guest that does not answer ends the command by itself.
         let begin = Instant::now();
         while !ends.load(Ordering::Acquire) && begin.elapsed() < END {
@@ -69,6 +82,8 @@ pub(super) fn exec_in_guest(shared: &Shared, guest: &Guest, command: &[String]) 
         true
     })
     .attempt(TAKING_SIGNALS)?;
+    let guest = reach()?;
+    has_begun.store(true, Ordering::SeqCst);
     let until = CommandLimits {
         limit: EXEC,
         is_cancelled: &is_cancelled,

@@ -346,8 +346,8 @@ fn exec(shared: &Shared, args: ExecArgs) -> Outcome {
         .system(system)
         .and_then(|system| system.vm.as_ref());
     if let Some(vm) = vm {
-        let guest = reach_guest(&dir, system, vm)?;
-        return exec_in_guest(shared, &guest, &args.command);
+        let reach = || -> Result<_, Failure> { Ok(reach_guest(&dir, system, vm)?) };
+        return exec_in_guest(shared, reach, &args.command);
     }
     let program = match args.command[0].as_str() {
         "carina" => record.program.clone(),

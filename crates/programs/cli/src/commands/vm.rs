@@ -264,8 +264,11 @@ pub(crate) fn run(shared: &Shared, command: VmCommand) -> Outcome {
         VmCommand::Console { name } => console(shared, &name),
         VmCommand::Exec { name, command } => {
             let limit = shared.wait.map(|_| shared.wait_limit());
-            let guest = Guest::reach(&shared.run_dir().vm_dir(), name.as_str(), limit)?;
-            exec_in_guest(shared, &guest, &command)
+            let directory = shared.run_dir().vm_dir();
+            let reach = || -> Result<Guest, Failure> {
+                Ok(Guest::reach(&directory, name.as_str(), limit)?)
+            };
+            exec_in_guest(shared, reach, &command)
         }
         VmCommand::List => list(shared),
         VmCommand::Stop {
