@@ -20,11 +20,13 @@ mod file_watch;
 mod flow_spec;
 mod graph_directory;
 mod interrupt;
+mod log;
 mod log_writer;
 mod report;
 mod splice;
 mod tool;
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -32,6 +34,7 @@ use std::time::{Duration, Instant};
 use carina_api::control::Client;
 use carina_api::paths::RunDir;
 use carina_client::Node;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
@@ -406,6 +409,7 @@ fn main<C: Parser>(run: impl FnOnce(C) -> (bool, Outcome)) -> ExitCode {
     let cli = match C::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let error = with_plain_reason(error);
             // clap returns requests for help or the version as errors too.
             let printed = report::printed(error.print());
             return ExitCode::from(match printed {
@@ -428,9 +432,52 @@ fn main<C: Parser>(run: impl FnOnce(C) -> (bool, Outcome)) -> ExitCode {
     }
 }
 
+/// Replaces the words of the standard library in an error about an argument that must be a whole
+/// number, such as "invalid digit found in string", by words that name the value.
+fn with_plain_reason(error: clap::Error) -> clap::Error {
+    let source = std::error::Error::source(&error);
+    let Some(why) = source.and_then(|source| source.downcast_ref::<ParseIntError>()) else {
+        return error;
+    };
+    let why = match why.kind() {
+        IntErrorKind::PosOverflow => "is too large",
+        IntErrorKind::NegOverflow => "is too small",
+        _ => "is not a whole number",
+    };
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let (value, argument) = (
+        text(ContextKind::InvalidValue),
+        text(ContextKind::InvalidArg),
+    );
+    let words = format!(
+        "invalid value '{value}' for '{argument}': `{value}` {why}\n\nFor more information, try \
+         '--help'.\n"
+    );
+    clap::Error::raw(error.kind(), words)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn argument_that_is_no_whole_number_is_named() {
+        for (value, why) in [
+            ("x", "`x` is not a whole number"),
+            ("1.5", "`1.5` is not a whole number"),
+            ("99999999999999999999999", "is too large"),
+        ] {
+            let words = ["carina", "ping", "--count", value];
+            let error = Cli::try_parse_from(words).unwrap_err();
+            let printed = with_plain_reason(error).to_string();
+            let begin = format!("error: invalid value '{value}' for '--count <COUNT>': ");
+            assert!(printed.starts_with(&begin), "{printed}");
+            assert!(printed.contains(why), "{printed}");
+        }
+    }
 
     #[test]
     fn command_lines_are_consistent() {

@@ -30,6 +30,13 @@ pub struct EndpointError {
     what: String,
 }
 
+impl EndpointError {
+    /// What is wrong with the text, as a phrase such as "has no host and port".
+    pub fn reason(&self) -> &str {
+        &self.what
+    }
+}
+
 /// An endpoint whose host name has been replaced by an IP address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resolved {

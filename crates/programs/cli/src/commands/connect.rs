@@ -110,13 +110,14 @@ fn serve(shared: &Shared, args: ConnectArgs, listen: Endpoint) -> Outcome {
     };
     settings.check().map_err(wrong)?;
     let stop = carina_sys::StopSignal::new().attempt(TAKING_SIGNALS)?;
+    let _last_lines = crate::log::start_for_server()?;
     let mut gateway = Gateway::new(node(shared)?).attempt("starting")?;
     let name = settings.name.clone();
     let listening = gateway.connect(settings)?;
     if shared.json {
         print_json(&serde_json::json!({ "listening": listening, "name": name }))?;
     } else {
-        print_line(format!("{listening} is connected to {name}"))?;
+        print_line(format!("{listening} leads to {name}"))?;
     }
     Ok(gateway.run(stop)?)
 }

@@ -77,6 +77,7 @@ pub(crate) fn run(shared: &Shared, args: ExposeArgs) -> Outcome {
     };
     settings.check().map_err(wrong)?;
     let stop = carina_sys::StopSignal::new().attempt(TAKING_SIGNALS)?;
+    let _last_lines = crate::log::start_for_server()?;
     let mut gateway = Gateway::new(node(shared)?).attempt("starting")?;
     let (name, to) = (settings.name.clone(), settings.to.clone());
     let difs = gateway.expose(settings)?;
@@ -105,7 +106,14 @@ pub(super) fn node(shared: &Shared) -> Result<Node, Failure> {
 /// bytes.
 pub(super) fn endpoint(kind: &str, address: &str) -> Result<Endpoint, Failure> {
     let endpoint = format!("{kind}:{address}").parse();
-    endpoint.map_err(|error: EndpointError| Failure::Usage(error.to_string()))
+    endpoint.map_err(|error: EndpointError| {
+        let right = match kind {
+            "unix" => "a path of 1 to 107 bytes",
+            _ => "HOST:PORT, such as 127.0.0.1:8080,",
+        };
+        let reason = error.reason();
+        Failure::Usage(format!("{address:?} {reason}; {right} would be right"))
+    })
 }
 
 /// The failure for an option whose value the gateway does not accept.

@@ -116,6 +116,7 @@ fn up(shared: &Shared, args: UpArgs) -> Outcome {
     };
     settings.check().map_err(usage)?;
     let stop = carina_sys::StopSignal::new().attempt(TAKING_SIGNALS)?;
+    let _last_lines = crate::log::start_for_server()?;
     let node = node(shared)?;
     let mut member = Member::start(node, &shared.run_dir(), settings)?;
     let status = member.status();

@@ -115,6 +115,7 @@ fn list(shared: &Shared, names: &Names) -> Outcome {
 fn serve(shared: &Shared, names: Names, domains: &[String], address: &str) -> Outcome {
     let listen = endpoint("udp", address)?;
     let stop = carina_sys::StopSignal::new().attempt(TAKING_SIGNALS)?;
+    let _last_lines = crate::log::start_for_server()?;
     let mut gateway = Gateway::new(node(shared)?).attempt("starting")?;
     let socket = shared.run_dir().control_sock();
     let server = NameServer {

@@ -1,6 +1,5 @@
 //! `carina node`: runs the IPC Manager of this system.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use carina_node::Node;
@@ -8,14 +7,11 @@ use carina_node::config::Config;
 use carina_topology::hv_ipcp;
 use rustix::process::setpriority_process;
 use serde_json::json;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::Shared;
 use crate::commands::guest_ip;
-use crate::failure::{Attempt, Failure, Outcome, usage};
-use crate::log_writer;
+use crate::failure::{Attempt, Outcome};
+use crate::log;
 use crate::report::{print_json, print_line};
 
 /// Run the node (IPC Manager) of this system in the foreground
@@ -59,19 +55,12 @@ pub(crate) struct NodeArgs {
 /// # Errors
 /// The configuration is wrong, another node runs in the directory, or the system refuses.
 pub(crate) fn run(shared: &Shared, args: NodeArgs) -> Outcome {
-    let filter = log_filter(&std::env::var("CARINA_LOG").unwrap_or_default())?;
+    let filter = log::filter()?;
     if let Some(nice) = args.nice {
         // Threads inherit the priority, so it is set before the first one starts.
-        setpriority_process(None, nice).attempt("setting the scheduling priority of --nice")?;
+        setpriority_process(None, nice).attempt(NICE)?;
     }
-    let (log, _last_lines) = log_writer::start(std::io::stderr()).attempt("starting the log")?;
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(log)
-        .with_ansi(std::io::stderr().is_terminal());
-    tracing_subscriber::registry()
-        .with(filter)
-        .with(lines)
-        .init();
+    let _last_lines = log::start(filter)?;
     let mut config = match &args.config {
         Some(path) => Config::load(path).attempt("starting the node")?,
         None => Config::default(),
@@ -101,56 +90,6 @@ fn check(shared: &Shared, config: &Config) -> Outcome {
     print_line(format!("IPCPs {ipcps}, VMs {vms}, DIFs {difs}"))
 }
 
-/// Parses `CARINA_LOG`: a list of `LEVEL` and `TARGET=LEVEL`, separated by commas. The default
-/// level is `info`.
-fn log_filter(text: &str) -> Result<Targets, Failure> {
-    let wrong = |part: &str| {
-        usage(format!(
-            "CARINA_LOG has {part:?}: must be a level (off, error, warn, info, debug, trace) or \
-             TARGET=LEVEL, with commas between them"
-        ))
-    };
-    let mut filter = Targets::new().with_default(LevelFilter::INFO);
-    for part in text
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-    {
-        let (target, level) = match part.split_once('=') {
-            Some((target, level)) => (Some(target), level),
-            None => (None, part),
-        };
-        let level: LevelFilter = level.parse().map_err(|_| wrong(part))?;
-        filter = match target {
-            Some(target) => filter.with_target(target, level),
-            None => filter.with_default(level),
-        };
-    }
-    Ok(filter)
-}
-
-#[cfg(test)]
-mod tests {
-    use tracing::Level;
-
-    use super::*;
-
-    #[test]
-    fn levels_and_targets_select_what_is_logged() {
-        let plain = log_filter("").unwrap();
-        assert!(plain.would_enable("carina::efcp", &Level::INFO));
-        assert!(!plain.would_enable("carina::efcp", &Level::DEBUG));
-        let filter = log_filter("warn,carina::efcp=debug").unwrap();
-        assert!(filter.would_enable("carina::efcp", &Level::DEBUG));
-        assert!(!filter.would_enable("carina::rmt", &Level::INFO));
-    }
-
-    #[test]
-    fn a_wrong_level_is_refused_by_name() {
-        for text in ["loud", "info,carina::efcp=loud"] {
-            let refusal = log_filter(text).unwrap_err().to_string();
-            assert!(refusal.contains("loud"), "{refusal}");
-            assert!(refusal.contains("must be a level"), "{refusal}");
-        }
-    }
-}
+/// What the error says was attempted when the kernel refuses the priority.
+const NICE: &str = "setting the scheduling priority of --nice (a value below that of the shell \
+    needs CAP_SYS_NICE)";

@@ -84,6 +84,7 @@ pub(crate) fn run(shared: &Shared, args: ProxyArgs) -> Outcome {
         all.push(proxy);
     }
     let stop = carina_sys::StopSignal::new().attempt(TAKING_SIGNALS)?;
+    let _last_lines = crate::log::start_for_server()?;
     let mut gateway = Gateway::new(node(shared)?).attempt("starting")?;
     let mut listening = serde_json::Map::new();
     for proxy in all {

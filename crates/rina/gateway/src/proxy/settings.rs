@@ -77,7 +77,7 @@ impl Proxy {
             return Err(GatewayError::Setting {
                 field: "rule",
                 value: rule.to_string(),
-                right: "a rule without `listen`: a proxy only connects",
+                right: "a rule without `listen`",
             });
         }
         check_connections_max(self.connections_max)
