@@ -9,6 +9,7 @@ use carina_api::{AppName, DifName, ErrorCode, NameError};
 use crate::dns::{Query, Records};
 use crate::hosts_file::HostsFile;
 use crate::name_table::{NameTable, NameTableError, is_host, number_of};
+use crate::node::datagram_name;
 use crate::rule::{Address, DOMAIN, Decision, Rule};
 
 /// A DNS domain whose names below it are names of applications.
@@ -131,7 +132,7 @@ impl Registered {
             read => read,
         };
         for object in read("/directory")? {
-            let name = object.path.strip_prefix("/directory/");
+            let name = object.name_below("/directory/");
             if let Some(name) = name.and_then(|name| AppName::new(name).ok()) {
                 self.add(name, dif.clone());
             }
@@ -146,7 +147,8 @@ impl Registered {
 
     /// Adds an application that is registered in a DIF.
     pub fn add(&mut self, name: AppName, dif: DifName) {
-        let port = name.as_str().rsplit_once(':').map(|(_, port)| port.parse());
+        let plain = without_udp(name.as_str());
+        let port = plain.rsplit_once(':').map(|(_, port)| port.parse());
         if let Some(Ok(port)) = port {
             self.ports.insert(port);
         }
@@ -168,7 +170,7 @@ impl Registered {
     pub fn has(&self, zone: &Zone, host: &str) -> bool {
         let has = |port: u16| {
             let name = zone.application(host, port);
-            name.is_ok_and(|name| name.is_some_and(|name| self.names.contains_key(&name)))
+            name.is_ok_and(|name| name.is_some_and(|name| self.has_app(&name)))
         };
         let is_plain = || {
             let name = zone.application(host, 0).ok().flatten();
@@ -176,6 +178,12 @@ impl Registered {
             plain.is_some_and(|name| self.names.contains_key(&name))
         };
         is_plain() || self.ports.iter().any(|port| has(*port))
+    }
+
+    /// Whether an application has this name, or a UDP server has it with `/udp` at its end.
+    fn has_app(&self, name: &AppName) -> bool {
+        self.names.contains_key(name)
+            || datagram_name(name).is_ok_and(|name| self.names.contains_key(&name))
     }
 
     /// Whether names of registered applications are below this host name.
@@ -236,12 +244,18 @@ impl Names {
     }
 }
 
-/// Returns a name without the port at its end.
+/// Returns a name without the port at its end, and without the `/udp` of a UDP server behind it.
 fn without_port(name: &str) -> &str {
+    let name = without_udp(name);
     match name.rsplit_once(':') {
         Some((rest, port)) if port.parse::<u16>().is_ok() => rest,
         _ => name,
     }
+}
+
+/// Returns a name without the `/udp` that `carina wrap` appends to the name of a UDP server.
+fn without_udp(name: &str) -> &str {
+    name.strip_suffix("/udp").unwrap_or(name)
 }
 
 #[cfg(test)]
@@ -313,6 +327,18 @@ mod tests {
         }
         // What is only asked for takes no address.
         assert_eq!(names.table.number("next.vm").unwrap(), 3);
+    }
+
+    #[test]
+    fn host_of_a_udp_server_has_an_address() {
+        let (_directory, names) = names(&["dif.internal", "vm"], "");
+        let apps = registered(&["time:37/udp", "log.vm:514/udp"]);
+        let answer_text = |name: &str| answer_text(&names, &apps, name);
+        assert_eq!(answer_text("time.dif.internal"), "198.18.0.1");
+        assert_eq!(answer_text("log.vm"), "198.18.0.2");
+        let name = AppName::new("time:37/udp").unwrap();
+        let host = names.zones[0].host_of(&name);
+        assert_eq!(host.as_deref(), Some("time.dif.internal"));
     }
 
     #[test]
