@@ -38,7 +38,10 @@ impl Core {
             None => true,
         };
         let reason = if graceful { CLOSED } else { DIED };
-        self.journal.note(EventKind::FlowClosed, port, reason);
+        // An end that was reported to the application was noted at that moment.
+        if !allocated.close_reported {
+            self.journal.note(EventKind::FlowClosed, port, reason);
+        }
         match allocated.data_path {
             DataPath::Plane => {
                 if let Some(ipcp) = self.ipcps.get_mut(end.ipcp) {
