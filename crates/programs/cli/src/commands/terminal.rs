@@ -1,6 +1,6 @@
 //! Connects this terminal to a VM's serial console at a Unix socket.
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -101,6 +101,10 @@ impl Drop for RawTerminal {
         if let Some(before) = &self.before {
             let now = rustix::termios::OptionalActions::Now;
             let _ = rustix::termios::tcsetattr(std::io::stdin(), now, before);
+            // The shell's prompt begins a line, behind the prompt of the system that was left.
+            if std::io::stderr().is_terminal() {
+                progress("");
+            }
         }
     }
 }

@@ -398,11 +398,12 @@ fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outco
     if xen::is_domain(shared, name) {
         return xen::stop(shared, name, grace, keep_port);
     }
-    let stopped = carina_vm::stop(
-        &shared.run_dir().vm_dir(),
-        name.as_str(),
-        Duration::from_nanos(grace),
-    );
+    let vm_dir = shared.run_dir().vm_dir();
+    let stopped = carina_vm::stop(&vm_dir, name.as_str(), Duration::from_nanos(grace));
+    if stopped.is_ok() {
+        // Only a VM with VMPI over vsock has this file.
+        let _ = std::fs::remove_file(vsock::log_path(&vm_dir, name));
+    }
     // The port is removed even when no machine runs; a missing machine is then no error.
     let removed = if keep_port {
         Ok(())

@@ -44,6 +44,7 @@ fn guest_over_vsock_is_reached_and_either_node_may_die() {
     host.until("the process of the device has ended", SOON, || {
         (!host.run_dir().join("vm/v.vsock").exists()).then_some(())
     });
+    assert!(!host.run_dir().join("vm/v.vsock.log").exists());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! QEMU 7.2 cannot take a second process for the device.
 
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -42,6 +43,10 @@ pub(super) fn serve(shared: &Shared, args: &ServeArgs) -> Outcome {
         guest_cid: args.cid,
     });
     let device = device.attempt(format!("serving the vsock device of VM {name}"))?;
+    progress(format!(
+        "waiting for QEMU at {}",
+        dir.join(format!("{name}.qemu")).display()
+    ));
     let deadline = args
         .attach_within
         .map(|ns| Instant::now() + Duration::from_nanos(ns));
@@ -70,7 +75,7 @@ pub(super) fn start_server(shared: &Shared, info: &VmInfo) -> Outcome {
         return Ok(());
     }
     let program = std::env::current_exe().attempt("finding this program")?;
-    let log = info.qemu_socket.with_extension("vsock.log");
+    let log = log_path(&shared.run_dir().vm_dir(), &info.name);
     let log = std::fs::File::create(&log).attempt("writing the log of the vsock device")?;
     let mut command = Command::new(program);
     command
@@ -85,6 +90,11 @@ pub(super) fn start_server(shared: &Shared, info: &VmInfo) -> Outcome {
         .process_group(0);
     let spawned = command.spawn();
     spawned.attempt("starting carina vm serve-vsock").map(drop)
+}
+
+/// The log of the process that [`start_server`] starts, in the node's directory of VMs.
+pub(super) fn log_path(vm_dir: &Path, name: &LocalName) -> PathBuf {
+    vm_dir.join(format!("{name}.vsock.log"))
 }
 
 /// Prints the command for the node in a VM of Firecracker or Cloud Hypervisor.
