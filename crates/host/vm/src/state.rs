@@ -188,7 +188,7 @@ pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<Stopped> {
             Error::Invalid {
                 what: format!("machine {name}"),
                 reason: match names.len() {
-                    0 => "is not running; no machine is".into(),
+                    0 => "is not running; no machine runs here".into(),
                     _ => format!("is not running; running are: {}", names.join(", ")),
                 },
             }
@@ -348,6 +348,9 @@ mod tests {
     fn stopping_what_does_not_run_names_what_does() {
         let directory = tempfile::tempdir().unwrap();
         let error = stop(directory.path(), "x", Duration::ZERO).unwrap_err();
-        assert!(error.to_string().contains("no machine is"), "{error}");
+        assert!(
+            error.to_string().contains("no machine runs here"),
+            "{error}"
+        );
     }
 }

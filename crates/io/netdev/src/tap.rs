@@ -153,7 +153,9 @@ impl Tap {
         if unsafe { libc::ioctl(fd, libc::TUNSETIFF as _, &raw mut request) } < 0 {
             let source = io::Error::last_os_error();
             let reason = match source.raw_os_error() {
-                Some(libc::EBUSY) if self.flags == 0 => "; another process is attached to it",
+                Some(libc::EBUSY) if self.flags == 0 => {
+                    "; another process is attached to it; choose another name"
+                }
                 Some(libc::EBUSY) => "; it exists, and has no queue for another process",
                 Some(libc::EINVAL) => "; an interface of this name exists and is of another kind",
                 _ => "",

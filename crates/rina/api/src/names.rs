@@ -14,17 +14,17 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum NameError {
     /// The text is empty.
-    #[error("a name of a {kind} is empty; it must have 1 to {max} bytes")]
+    #[error("a name of {kind} is empty; it must have 1 to {max} bytes")]
     Empty {
-        /// What kind of object the name is for.
+        /// What kind of object the name is for, with its article: `an application`.
         kind: &'static str,
         /// Longest length that such a name may have, in bytes.
         max: usize,
     },
     /// The text is longer than the limit.
-    #[error("a name of a {kind} has {bytes} bytes; at most {max} are allowed")]
+    #[error("a name of {kind} has {bytes} bytes; at most {max} are allowed")]
     TooLong {
-        /// What kind of object the name is for.
+        /// What kind of object the name is for, with its article: `an application`.
         kind: &'static str,
         /// Length of the text in bytes.
         bytes: usize,
@@ -32,9 +32,9 @@ pub enum NameError {
         max: usize,
     },
     /// The text holds a character that a name may not hold.
-    #[error("a name of a {kind} holds {found:?} at byte {at}; {allowed}")]
+    #[error("a name of {kind} holds {found:?} at byte {at}; {allowed}")]
     BadChar {
-        /// What kind of object the name is for.
+        /// What kind of object the name is for, with its article: `an application`.
         kind: &'static str,
         /// The character that is not allowed.
         found: char,
@@ -107,16 +107,16 @@ name_type!(
     /// Name of an application: 1 to 255 bytes of UTF-8 without control characters. `|` separates
     /// the parts of a name that has several: `process|instance|entity|instance`. A name must not
     /// begin with `|`.
-    AppName, "application", check_app
+    AppName, "an application", check_app
 );
 name_type!(
     /// Name of a DIF: 1 to 255 bytes of UTF-8, without control characters and `|`.
-    DifName, "DIF", check_free
+    DifName, "a DIF", check_free
 );
 name_type!(
     /// Name of an IPCP or a VM, unique on its system: 1 to 64 of `A-Z a-z 0-9 . _ -`, not starting
     /// with `.` or `-`. It is safe in file names, URLs and command lines.
-    LocalName, "IPCP or VM", check_local
+    LocalName, "an IPCP or VM", check_local
 );
 
 /// Port-id: number of a flow on one system. Zero is never assigned.
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(
             AppName::new("é".repeat(128)),
             Err(NameError::TooLong {
-                kind: "application",
+                kind: "an application",
                 bytes: 256,
                 max: 255
             })

@@ -11,7 +11,7 @@ use carina_api::ErrorBody;
 #[non_exhaustive]
 pub enum Error {
     /// No node listens on the socket, so the library cannot connect.
-    #[error("no node answers at {path}: {source}{}", advice(source))]
+    #[error("{}", connecting(source))]
     NoNode {
         /// The socket to which the call tried to connect.
         path: PathBuf,
@@ -78,12 +78,16 @@ pub enum Error {
     },
 }
 
-/// Advice for the error that no node answers. None after a timeout: a node runs then, but accepts
-/// no connections.
-fn advice(source: &io::Error) -> &'static str {
+/// Text of the error that no connection was made. `source` names the socket. There is no advice
+/// after a timeout: a node runs then, but accepts no connections.
+fn connecting(source: &io::Error) -> String {
     match source.kind() {
-        io::ErrorKind::TimedOut => "",
-        _ => "; start one with `carina node`",
+        io::ErrorKind::PermissionDenied => format!("this user may not use the node: {source}"),
+        io::ErrorKind::TimedOut => format!("no node answers: {source}"),
+        _ => format!(
+            "no node answers: {source}; start one with `carina node`, or give the run directory \
+             of one that runs (--run, CARINA_RUN)"
+        ),
     }
 }
 

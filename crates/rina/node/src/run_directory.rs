@@ -30,7 +30,8 @@ pub(crate) struct RunDirLock {
 pub enum RunDirError {
     /// Another node runs in the directory.
     #[error(
-        "a node already runs in {}{}; stop it, or set another run_dir",
+        "a node already runs in {}{}; stop it, or use another directory (--run, CARINA_RUN, or \
+         run_dir of [node])",
         dir.display(), pid.map_or(String::new(), |pid| format!(" (process {pid})"))
     )]
     Taken {
@@ -38,6 +39,18 @@ pub enum RunDirError {
         dir: PathBuf,
         /// Process id of the other node, if it could be read.
         pid: Option<u32>,
+    },
+    /// The path of the directory is so long that its sockets cannot have addresses.
+    #[error(
+        "the run directory {} is too long: choose one of at most {max} bytes, because the address \
+         of a Unix socket has at most {SOCKET_PATH_MAX}",
+        dir.display()
+    )]
+    TooLong {
+        /// Path of the run directory.
+        dir: PathBuf,
+        /// Longest path that such a directory may have, in bytes.
+        max: usize,
     },
     /// The directory belongs to another user.
     #[error("the run directory {} belongs to user {owner}, not to {own}", dir.display())]
@@ -66,6 +79,12 @@ impl RunDirLock {
     /// # Errors
     /// [`RunDirError`], for example when another node runs there.
     pub(crate) fn take(dir: RunDir) -> Result<Self, RunDirError> {
+        let bytes = dir.path().as_os_str().len();
+        let max = SOCKET_PATH_MAX - (dir.control_sock().as_os_str().len() - bytes);
+        if bytes > max {
+            let dir = dir.path().into();
+            return Err(RunDirError::TooLong { dir, max });
+        }
         make_dir(dir.path(), 0o755)?;
         let own = rustix::process::geteuid().as_raw();
         let owner = fs::symlink_metadata(dir.path())
@@ -246,6 +265,8 @@ pub(crate) const STOP_MAX: Duration = Duration::from_secs(1);
 /// How much longer than [`STOP_MAX`] a stopping node may take until its process has ended.
 const STOP_SLACK: Duration = Duration::from_millis(500);
 const LOCK_POLL: Duration = Duration::from_millis(10);
+/// Longest path that a Unix socket can have as its address, in bytes.
+const SOCKET_PATH_MAX: usize = 107;
 
 /// Suffix of the file with the configuration of a VM.
 const VM_NOTE: &str = "vm";
@@ -266,6 +287,18 @@ mod tests {
         assert_eq!(pid, Some(std::process::id()));
         drop(first);
         RunDirLock::take(scratch.run_dir()).unwrap();
+    }
+
+    #[test]
+    fn directory_whose_sockets_would_have_too_long_paths_is_refused_and_not_made() {
+        let scratch = Scratch::new("long");
+        let path = scratch.run_dir().path().join("x".repeat(100));
+        let refusal = RunDirLock::take(RunDir::new(&path)).unwrap_err();
+        assert!(
+            matches!(refusal, RunDirError::TooLong { max: 94, .. }),
+            "{refusal}"
+        );
+        assert!(!path.exists());
     }
 
     #[test]

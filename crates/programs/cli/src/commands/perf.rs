@@ -33,7 +33,8 @@ pub(crate) const PERF_SERVER: &str = "rina.apps.perf";
     inet -s 1400 --rate 50kpps\n  carina perf --sweep 0..4000:250 -t 1s --json\n  carina perf -s \
     uniform:64..1500 --rate 10kpps --arrivals poisson -t 30s --interval 1s\n\nSDUs of 16 bytes \
     or more carry a sequence number, from which the receiver counts loss, duplicates and \
-    reordering; shorter ones are only counted.\n\nThe time of -t also limits a flow that \
+    reordering; shorter ones are only counted. CPU ns/SDU is the processor time of both processes \
+    for each SDU that arrived.\n\nThe time of -t also limits a flow that \
     stalls: after that time, the command reports as soon as no SDU has arrived for 3 s, and \
     after 10 s at the latest. With -c alone, a flow counts as stalled when nothing moves for 30 \
     s. The exit code is 1 when a flow stalled, or when a reliable flow lost or damaged SDUs; in \

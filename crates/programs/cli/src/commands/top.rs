@@ -74,7 +74,7 @@ impl Sample {
         let rows = match read(&directory.counters()) {
             // Graphs run without a node too, so missing counters of a node are no error then.
             Err(_) if !graphs.is_empty() => Vec::new(),
-            rows => rows.attempt("reading the counters (has a node run here?)")?,
+            rows => rows.attempt("reading the counters of a node; has `carina node` run here?")?,
         };
         Ok(Sample { rows, graphs })
     }

@@ -179,7 +179,7 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value_t = 256)]
     memory: u32,
     /// Number of processors of the VM
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     cpus: u32,
     /// Give the VM an IOMMU, which its node needs to receive doorbell interrupts [default: the node
     /// in the VM polls]

@@ -13,10 +13,7 @@ use crate::ErrorBody;
 #[non_exhaustive]
 pub enum ClientError {
     /// The client cannot connect to the socket: no node serves it.
-    #[error(
-        "no {} answers on {}: {source}{}",
-        server.name, path.display(), advice(server, source)
-    )]
+    #[error("{}", connecting(server, source))]
     Connect {
         /// Which server was expected on the socket.
         server: Server,
@@ -83,11 +80,19 @@ impl Server {
     };
 }
 
-/// Advice for the error that no server answers. None after a timeout: a server runs then, but
-/// accepts no connections.
-fn advice(server: &Server, source: &io::Error) -> String {
+/// Text of the error that no connection was made. `source` names the socket. There is no advice
+/// after a timeout: a server runs then, but accepts no connections.
+fn connecting(server: &Server, source: &io::Error) -> String {
+    let Server { name, command } = server;
     match source.kind() {
-        io::ErrorKind::TimedOut => String::new(),
-        _ => format!("; start one with `{}`", server.command),
+        io::ErrorKind::PermissionDenied => format!(
+            "this user may not use the {name}: {source}; run the command as root or as the user \
+             who has started the {name}"
+        ),
+        io::ErrorKind::TimedOut => format!("no {name} answers: {source}"),
+        _ => format!(
+            "no {name} answers: {source}; start one with `{command}`, or give the run directory of \
+             one that runs (--run, CARINA_RUN)"
+        ),
     }
 }
