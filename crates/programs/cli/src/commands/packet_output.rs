@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -81,26 +82,39 @@ enum To {
 }
 
 impl Sink {
-    /// Writes a portion of the capture. Returns true when the wanted number of packets is reached.
-    /// A file contains whole blocks only, however the command ends.
+    /// Writes a portion of the capture. Returns true when the wanted number of packets is reached;
+    /// packets beyond it are left out, but not the statistics that end the capture. A file contains
+    /// whole blocks only, however the command ends.
     ///
     /// # Errors
     /// The portions are not a capture, or the file cannot be written.
     pub(crate) fn take(&mut self, portion: &[u8]) -> Result<bool, Failure> {
         self.reader.feed(portion);
-        while self.packets < self.packets_max {
+        // The blocks of this portion from the first packet to leave out to the last one.
+        let mut beyond: Option<Range<usize>> = None;
+        loop {
+            let begin = self.reader.whole().len();
             let item = self.reader.poll().map_err(failed)?;
             let Some(item) = item else { break };
-            self.packets += u64::from(matches!(item, Item::Packet(_)));
+            let is_packet = matches!(item, Item::Packet(_));
+            if is_packet && self.packets >= self.packets_max {
+                let end = self.reader.whole().len();
+                beyond.get_or_insert(begin..end).end = end;
+                continue;
+            }
+            self.packets += u64::from(is_packet);
             if let To::Screen(show) = &mut self.to {
                 show.item(&item)?;
             }
         }
         let whole = self.reader.whole();
-        match &mut self.to {
-            To::File(file) => file.write_all(whole).attempt("writing the capture")?,
-            To::Output => print_bytes(whole)?,
-            To::Screen(_) => {}
+        let beyond = beyond.unwrap_or(whole.len()..whole.len());
+        for blocks in [&whole[..beyond.start], &whole[beyond.end..]] {
+            match &mut self.to {
+                To::File(file) => file.write_all(blocks).attempt("writing the capture")?,
+                To::Output => print_bytes(blocks)?,
+                To::Screen(_) => {}
+            }
         }
         Ok(self.packets >= self.packets_max)
     }
@@ -121,5 +135,67 @@ impl Sink {
     pub(crate) fn time_left(&self) -> Duration {
         let left = |end: Instant| end.saturating_duration_since(Instant::now());
         self.end.map_or(Duration::MAX, left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carina_wire::pcapng::{Direction, Interface, LinkType, Packet, Statistics, Writer};
+
+    use super::*;
+
+    #[test]
+    fn packets_beyond_the_count_are_left_out_and_the_statistics_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.pcapng");
+        let mut sink = Sink {
+            to: To::File(File::create(&path).unwrap()),
+            reader: Reader::new(),
+            packets: 0,
+            packets_max: 3,
+            end: None,
+        };
+        let mut portion = Vec::new();
+        let mut writer = Writer::begin(&mut portion);
+        let interface = Interface {
+            link: LinkType(1),
+            name: "a.output -> b.input".to_owned(),
+            description: String::new(),
+            snap_bytes: 0,
+        };
+        let interface = writer.interface(&mut portion, &interface);
+        let packet = |number: u8| Packet {
+            interface,
+            time_ns: 0,
+            direction: Direction::Unknown,
+            bytes: &[0; 64][..usize::from(number)],
+            original_bytes: u32::from(number),
+        };
+        for number in 1..=5 {
+            assert!(writer.packet(&mut portion, &packet(number)));
+        }
+        assert!(sink.take(&portion).unwrap());
+        assert_eq!(sink.missed(), None);
+        portion.clear();
+        assert!(writer.packet(&mut portion, &packet(6)));
+        let statistics = Statistics {
+            interface,
+            time_ns: 0,
+            packets: 8,
+            missed: 2,
+        };
+        writer.statistics(&mut portion, &statistics);
+        assert!(sink.take(&portion).unwrap());
+        assert_eq!((sink.packets(), sink.missed()), (3, Some(2)));
+        let mut reader = Reader::new();
+        reader.feed(&std::fs::read(&path).unwrap());
+        let mut lengths = Vec::new();
+        while let Some(item) = reader.poll().unwrap() {
+            if let Item::Packet(packet) = item {
+                lengths.push(packet.bytes.len());
+            }
+        }
+        assert_eq!((lengths, reader.missed()), (vec![1, 2, 3], 2));
+        assert!(reader.is_at_end());
     }
 }

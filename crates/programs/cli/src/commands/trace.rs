@@ -98,7 +98,8 @@ fn choose(shared: &Shared, name: Option<&str>) -> Result<GraphEntry, Failure> {
     if graphs.is_empty() {
         let run = run.path().display();
         return Err(failed(format!(
-            "below {run} runs no graph that this user may trace"
+            "no graph that this user may trace runs in {run}; start one with `carina graph run`, \
+             or name another run directory with --run"
         )));
     }
     let names: Vec<&str> = graphs.iter().map(|graph| graph.name.as_str()).collect();
@@ -137,13 +138,11 @@ fn copy(mut stream: TraceStream, interrupt: &Interrupt, sink: &mut Sink) -> Outc
         let left = sink.time_left().min(TURN);
         let read = stream.read(&mut bytes, left).attempt("reading the trace")?;
         let Some(read) = read else { return Ok(()) };
-        if sink.take(&bytes[..read])? {
-            return Ok(());
-        }
+        let is_full = sink.take(&bytes[..read])?;
         match end {
             Some(end) if Instant::now() > end => return Ok(()),
             Some(_) => {}
-            None if left.is_zero() || interrupt.is_pending().attempt("signals")? => {
+            None if is_full || left.is_zero() || interrupt.is_pending().attempt("signals")? => {
                 stream.finish().attempt("ending the trace")?;
                 end = Some(Instant::now() + LAST);
             }

@@ -311,7 +311,7 @@ fn traced_link_is_a_file_that_tshark_reads() {
     let output = trace(&[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        text(&output.stderr).contains("runs no graph that this user may trace"),
+        text(&output.stderr).contains("no graph that this user may trace runs"),
         "{}",
         text(&output.stderr)
     );

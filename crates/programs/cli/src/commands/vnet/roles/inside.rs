@@ -114,7 +114,7 @@ pub(crate) fn capture(
             client.stop_capture(&report.name, &wanted).attempt(what())?;
             end = Some(Instant::now() + END);
         }
-        if is_over || is_full {
+        if is_over {
             break;
         }
         let wait = if end.is_some() { LAST } else { WAIT.min(left) };
