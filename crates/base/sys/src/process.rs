@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -60,8 +61,8 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 /// it starts later inherit the restriction.
 ///
 /// # Errors
-/// `InvalidInput` for a number beyond 1023; the kernel's refusal if none of the CPUs exists or is
-/// allowed to the process, or if the thread belongs to another user.
+/// `InvalidInput` for a number beyond 1023, or if none of the CPUs exists or is allowed to the
+/// process; the kernel's refusal if the thread belongs to another user.
 pub fn allow_cpus(thread: Option<i32>, cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -76,8 +77,22 @@ pub fn allow_cpus(thread: Option<i32>, cpus: &[usize]) -> io::Result<()> {
         }
         set.set(cpu);
     }
-    sched_setaffinity(thread.and_then(Pid::from_raw), &set)?;
-    Ok(())
+    let set = sched_setaffinity(thread.and_then(Pid::from_raw), &set);
+    set.map_err(|error| match error {
+        Errno::INVAL => no_such_cpu(),
+        error => error.into(),
+    })
+}
+
+/// The kernel has refused CPUs: none of them exists or is allowed.
+fn no_such_cpu() -> io::Error {
+    let allowed = allowed_cpus().unwrap_or_default();
+    let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+    let text = format!(
+        "no such processor, or not allowed to this process, which may run on {}",
+        allowed.join(", ")
+    );
+    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 /// Returns the CPUs that the calling thread may run on, in ascending order.
@@ -354,6 +369,10 @@ mod tests {
             pin_to_cpu(cpu).unwrap();
             assert_eq!(cpus_allowed(), 1);
             assert!(pin_to_cpu(CpuSet::MAX_CPU).is_err());
+            let other = (0..CpuSet::MAX_CPU).rfind(|&cpu| !set.is_set(cpu)).unwrap();
+            let error = pin_to_cpu(other).unwrap_err().to_string();
+            let words = format!("which may run on {cpu}");
+            assert!(error.ends_with(&words), "{error}");
         })
         .join()
         .unwrap();

@@ -90,7 +90,7 @@ impl CaptureBench {
             graph.link(link).map_err(wrong)?;
         }
         if let Some(cpu) = cpu {
-            carina_sys::bind_to_cpu(cpu).attempt(format!("processor {cpu}"))?;
+            carina_sys::bind_to_cpu(cpu).attempt("choosing a processor")?;
         }
         let pool = PoolConfig {
             frame_bytes: FRAME_BYTES,
