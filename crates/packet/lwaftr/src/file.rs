@@ -49,6 +49,7 @@ pub fn read(text: &str, as_snabb: bool) -> Result<Loaded, ReadError> {
         builder,
         unmatched: Unmatched::default(),
         version1: Version1::default(),
+        checked_lines: Vec::new(),
     };
     let mut is_empty = true;
     while let Some(statement) = file.reader.statement()? {
@@ -64,11 +65,11 @@ pub fn read(text: &str, as_snabb: bool) -> Result<Loaded, ReadError> {
         }
     }
     if is_empty {
-        let (container, missing) = ("the file", "softwire-config and no br-instances");
-        return Err(Fault::Missing { container, missing }.at(file.reader.line()));
+        let fault = "the file has neither softwire-config nor br-instances".to_owned();
+        return Err(Fault::Model(fault).at(file.reader.line()));
     }
     file.make_instance1()?;
-    check(&file.config).map_err(|fault| fault.at(file.reader.line()))?;
+    check(&file.config).map_err(|(member, fault)| fault.at(file.line_of(member)))?;
     let table = file.builder.build(as_snabb);
     Ok(Loaded {
         config: file.config,
@@ -88,6 +89,7 @@ pub fn read_softwire(text: &str) -> Result<Softwire, ReadError> {
         builder: TableBuilder::default(),
         unmatched: Unmatched::default(),
         version1: Version1::default(),
+        checked_lines: Vec::new(),
     };
     let mut parts = Parts::default();
     while let Some(statement) = file.reader.statement()? {
@@ -125,7 +127,16 @@ struct File<'a> {
     builder: TableBuilder,
     unmatched: Unmatched,
     version1: Version1,
+    /// The lines of members that [`check`] may refuse.
+    checked_lines: Vec<(Member, u32)>,
 }
+
+/// A member of a side of the AFTR: the name of the side's container, and the member's keyword in
+/// `snabb-softwire`.
+type Member = (&'static str, &'static str);
+
+const EXTERNAL: &str = "external-interface";
+const INTERNAL: &str = "internal-interface";
 
 impl<'a> File<'a> {
     /// Reads a block, and passes each of its statements to `member`.
@@ -139,6 +150,13 @@ impl<'a> File<'a> {
             member(self, &statement)?;
         }
         Ok(())
+    }
+
+    /// The line of a member that was read; of a member that was not, the line reached.
+    fn line_of(&self, member: Member) -> u32 {
+        let mut lines = self.checked_lines.iter();
+        let line = lines.rfind(|(other, _)| *other == member);
+        line.map_or(self.reader.line(), |(_, line)| *line)
     }
 
     fn add(&mut self, line: u32, softwire: &Softwire) -> Result<(), ReadError> {
@@ -193,34 +211,36 @@ fn bits(statement: &Statement<'_>) -> Result<u8, ReadError> {
     statement.parse_where(BITS, |bits: &u8| *bits <= 16)
 }
 
-/// Checks rules that involve several statements.
-fn check(config: &Config) -> Result<(), Fault> {
+/// Checks rules that involve several statements. The error has the member that is wrong.
+fn check(config: &Config) -> Result<(), (Member, Fault)> {
     let External { mtu, .. } = config.external;
     if mtu < External::MTU_MIN {
         let least = External::MTU_MIN;
-        return Err(Fault::Model(format!(
-            "the external mtu is {mtu}: must be at least {least}"
-        )));
+        let fault = format!("the external mtu is {mtu}: must be at least {least}");
+        return Err(((EXTERNAL, "mtu"), Fault::Model(fault)));
     }
     let Internal { mtu, .. } = config.internal;
     if mtu < Internal::MTU_MIN {
         let least = Internal::MTU_MIN;
-        return Err(Fault::Model(format!(
-            "the internal mtu is {mtu}: must be at least {least}"
-        )));
+        let fault = format!("the internal mtu is {mtu}: must be at least {least}");
+        return Err(((INTERNAL, "mtu"), Fault::Model(fault)));
     }
     for (name, side) in [
-        ("external-interface", &config.external.side),
-        ("internal-interface", &config.internal.side),
+        (EXTERNAL, &config.external.side),
+        (INTERNAL, &config.internal.side),
     ] {
         let Side {
             ingress_filter,
             egress_filter,
             ..
         } = side;
-        for (direction, filter) in [("ingress", ingress_filter), ("egress", egress_filter)] {
+        for (keyword, filter) in [
+            ("ingress-filter", ingress_filter),
+            ("egress-filter", egress_filter),
+        ] {
             if let Some(Err(error)) = filter.as_deref().map(Filter::compile) {
-                return Err(Fault::Model(format!("{name}: {direction}-filter: {error}")));
+                let fault = Fault::Model(format!("{name}: {keyword}: {error}"));
+                return Err(((name, keyword), fault));
             }
         }
     }

@@ -48,6 +48,14 @@ pub enum PlanError {
         /// Number of IPv4 addresses that the plan asks for.
         addresses: u32,
     },
+    /// The addresses of the B4s run beyond the last IPv6 address.
+    #[error("{softwires} B4s from {b4} on exceed the last IPv6 address: begin at a lower address")]
+    B4s {
+        /// The address of the first B4.
+        b4: Ipv6Addr,
+        /// Number of softwires that the plan asks for.
+        softwires: u64,
+    },
 }
 
 impl Plan {
@@ -72,6 +80,13 @@ impl Plan {
             return Err(PlanError::Addresses {
                 ipv4: self.ipv4,
                 addresses: self.addresses,
+            });
+        }
+        let last = self.b4.to_bits().checked_add(u128::from(softwires - 1));
+        if last.is_none() {
+            return Err(PlanError::B4s {
+                b4: self.b4,
+                softwires,
             });
         }
         Ok(())
@@ -265,5 +280,10 @@ mod tests {
             ..PLAN
         };
         assert!(wrong(behind).starts_with("3 addresses from 255.255.255.255"));
+        let behind = Plan {
+            b4: Ipv6Addr::from_bits(u128::MAX - 190),
+            ..PLAN
+        };
+        assert!(wrong(behind).starts_with("192 B4s from ffff:"));
     }
 }

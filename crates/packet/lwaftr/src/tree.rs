@@ -226,7 +226,8 @@ pub fn add(nodes: &mut Vec<Node>, path: &Path, contents: Contents) -> Result<(),
 /// The path matches nothing or several entries, or is empty.
 pub fn remove(nodes: &mut Vec<Node>, path: &Path) -> Result<(), TreeError> {
     let Some((block, last)) = block_of(nodes, path)? else {
-        return Err(TreeError::Kind("/".to_owned(), "everything"));
+        let fault = "the whole configuration: give the path of an entry of a list, or of a leaf";
+        return Err(TreeError::Kind("/".to_owned(), fault));
     };
     let at = place(block, last, path)?;
     block.remove(at);
@@ -348,7 +349,7 @@ mod tests {
             "matches 2",
             "does not exist",
             "not a list",
-            "everything",
+            "the whole configuration",
         ];
         for (result, words) in wrong.into_iter().zip(words) {
             let error = result.unwrap_err().to_string();

@@ -152,7 +152,7 @@ impl LwaftrDemo {
             }
         }
         self.progress
-            .step("ending the AFTR, which tells its counters");
+            .step("stopping the AFTR, which prints its counters");
         let LwaftrDemo { aftr, .. } = self;
         let json = aftr.end()?;
         let counters = serde_json::from_str(&json).attempt("reading the AFTR's counters")?;

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::{ADDRESS4, ADDRESS6, File, PORT, Parts, YES_NO, bits};
+use super::{ADDRESS4, ADDRESS6, EXTERNAL, File, INTERNAL, PORT, Parts, YES_NO, bits};
 use crate::config::ErrorRate;
 use crate::text::{Fault, ReadError, Statement, set};
 
@@ -39,8 +39,14 @@ impl<'a> File<'a> {
                 "id" | "softwire-num-max" => {
                     at.parse::<u32>(NUMBER)?;
                 }
-                "softwire-payload-mtu" => file.config.internal.mtu = at.parse(PORT)?,
-                "softwire-path-mru" => file.config.external.mtu = at.parse(PORT)?,
+                "softwire-payload-mtu" => {
+                    file.config.internal.mtu = at.parse(PORT)?;
+                    file.checked_lines.push(((INTERNAL, "mtu"), at.line));
+                }
+                "softwire-path-mru" => {
+                    file.config.external.mtu = at.parse(PORT)?;
+                    file.checked_lines.push(((EXTERNAL, "mtu"), at.line));
+                }
                 "enable-hairpinning" => {
                     file.config.internal.has_hairpinning = at.parse(YES_NO)?;
                 }

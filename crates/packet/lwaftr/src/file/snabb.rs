@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use carina_wire::ether::Mac;
 
-use super::{ADDRESS4, ADDRESS6, File, PORT, Parts, YES_NO, bits};
+use super::{ADDRESS4, ADDRESS6, EXTERNAL, File, INTERNAL, PORT, Parts, YES_NO, bits};
 use crate::config::{Address, Instance, NextHopAddress, Queue, Side};
 use crate::text::{Fault, ReadError, Statement, set};
 
@@ -193,6 +193,10 @@ impl<'a> File<'a> {
                 set(&mut parts.vlan, at, tag)
             }
             "next-hop" => self.block(at, |_, at| match at.keyword {
+                "ip" | "mac" if parts.next_hop.is_some() => {
+                    let fault = "next-hop has more than one member: give either ip or mac";
+                    Err(Fault::Model(fault.to_owned()).at(at.line))
+                }
                 "ip" => {
                     let next = at.parse(expected).map(NextHopAddress::Ip);
                     set(&mut parts.next_hop, at, next)
@@ -211,6 +215,7 @@ impl<'a> File<'a> {
         self.block(opening, |file, at| match at.keyword {
             "mtu" => {
                 file.config.external.mtu = at.parse(PORT)?;
+                file.checked_lines.push(((EXTERNAL, "mtu"), at.line));
                 Ok(())
             }
             // Read and ignored: the AFTR accepts packets of any length.
@@ -218,7 +223,7 @@ impl<'a> File<'a> {
             "ip" | "mac" | "vlan-tag" | "next-hop" => file.external_address1(at),
             _ => {
                 let mut side = std::mem::take(&mut file.config.external.side);
-                let result = file.side(at, &mut side, "external-interface");
+                let result = file.side(at, &mut side, EXTERNAL);
                 file.config.external.side = side;
                 result
             }
@@ -229,7 +234,10 @@ impl<'a> File<'a> {
         self.block(opening, |file, at| {
             let internal = &mut file.config.internal;
             match at.keyword {
-                "mtu" => internal.mtu = at.parse(PORT)?,
+                "mtu" => {
+                    internal.mtu = at.parse(PORT)?;
+                    file.checked_lines.push(((INTERNAL, "mtu"), at.line));
+                }
                 "mru" => {
                     at.parse::<u16>(PORT)?;
                 }
@@ -243,7 +251,7 @@ impl<'a> File<'a> {
                 "ip" | "mac" | "vlan-tag" | "next-hop" => return file.internal_address1(at),
                 _ => {
                     let mut side = std::mem::take(&mut internal.side);
-                    let result = file.side(at, &mut side, "internal-interface");
+                    let result = file.side(at, &mut side, INTERNAL);
                     file.config.internal.side = side;
                     return result;
                 }
@@ -259,8 +267,16 @@ impl<'a> File<'a> {
         container: &'static str,
     ) -> Result<(), ReadError> {
         match at.keyword {
-            "ingress-filter" => side.ingress_filter = Some(at.text()?.to_owned()),
-            "egress-filter" => side.egress_filter = Some(at.text()?.to_owned()),
+            "ingress-filter" => {
+                side.ingress_filter = Some(at.text()?.to_owned());
+                let member = (container, "ingress-filter");
+                self.checked_lines.push((member, at.line));
+            }
+            "egress-filter" => {
+                side.egress_filter = Some(at.text()?.to_owned());
+                let member = (container, "egress-filter");
+                self.checked_lines.push((member, at.line));
+            }
             "allow-incoming-icmp" => side.allows_icmp = at.parse(YES_NO)?,
             "generate-icmp-errors" => side.sends_icmp_errors = at.parse(YES_NO)?,
             "error-rate-limiting" => {

@@ -101,6 +101,17 @@ fn files_that_cannot_be_meant_are_refused_with_their_line() {
         error.contains("external-interface: ingress-filter"),
         "{error}"
     );
+    // The line of the member, not of the end of the file.
+    for (from, to) in [
+        ("ip and not host", "ip and not hosts"),
+        ("mtu 1540", "mtu 1279"),
+        ("mtu 1460", "mtu 67"),
+    ] {
+        let line = SNABB.lines().position(|line| line.contains(from));
+        let expected = format!("line {}: ", line.unwrap() + 1);
+        let error = wrong(from, to);
+        assert!(error.starts_with(&expected), "{expected}{error}");
+    }
     let error = wrong("psid 2;", "psid 1;");
     assert!(
         error.contains("178.79.150.15 psid 1 is already on line"),

@@ -23,8 +23,7 @@ pub(crate) enum ConfigCommand {
     /// Print a part of the configuration of a running AFTR
     #[command(
         after_help = "Examples:\n  carina lwaftr config get aftr1\n  carina lwaftr config \
-        get aftr1 /softwire-config/internal-interface/mtu\n\nAFTR is the name in the \
-        configuration of the AFTR, or its process id."
+        get aftr1 /softwire-config/internal-interface/mtu"
     )]
     Get(Part),
     /// Print the counters of a running AFTR: all, or the counters below a path
@@ -43,7 +42,12 @@ pub(crate) enum ConfigCommand {
     /// Remove an entry from a list of the configuration, or reset a leaf to its default
     #[command(after_help = "Example:\n  carina lwaftr config remove aftr1 \
         '/softwire-config/binding-table/softwire[ipv4=192.0.2.1][psid=5]'")]
-    Remove(Part),
+    Remove {
+        /// Running AFTR, given by the name in its configuration or by its process id
+        id: String,
+        /// Path of the entry or leaf, such as /softwire-config/internal-interface/mtu
+        path: String,
+    },
     /// Replace the whole configuration by the contents of a file
     #[command(after_help = "Example:\n  carina lwaftr config load aftr1 other.conf")]
     Load {
@@ -102,7 +106,7 @@ pub(super) fn run(shared: &Shared, command: ConfigCommand) -> Outcome {
     let (verb, id, path, value) = match command {
         ConfigCommand::Get(Part { id, path }) => (Verb::Get, id, Some(path), None),
         ConfigCommand::GetState(Part { id, path }) => (Verb::GetState, id, Some(path), None),
-        ConfigCommand::Remove(Part { id, path }) => (Verb::Remove, id, Some(path), None),
+        ConfigCommand::Remove { id, path } => (Verb::Remove, id, Some(path), None),
         ConfigCommand::Set(change) => (
             Verb::Set,
             change.id,

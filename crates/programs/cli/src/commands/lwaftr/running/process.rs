@@ -245,11 +245,11 @@ impl<'a> Process<'a> {
             } else {
                 "raised"
             };
-            let (kind, qualifier) = (alarm.alarm_type_id, alarm.alarm_type_qualifier);
-            progress(format!(
-                "alarm {what}: {kind} {qualifier}: {}",
-                alarm.alarm_text
-            ));
+            let mut name = alarm.alarm_type_id.clone();
+            if !alarm.alarm_type_qualifier.is_empty() {
+                name = format!("{name}/{}", alarm.alarm_type_qualifier);
+            }
+            progress(format!("alarm {what}: {name}: {}", alarm.alarm_text));
         }
     }
 }
