@@ -28,7 +28,7 @@ use serde::Serialize;
 
 use self::generator::GeneratorConfig;
 use self::receiver::ReceiverConfig;
-use crate::port::{PortError, PortSpec, check_names, frame_bytes_for};
+use crate::port::{PortError, PortSpec, check_names, frame_bytes_for, port_error};
 
 pub use self::generator::{Sent, Trial};
 pub use self::histogram::{Histogram, Spread};
@@ -87,9 +87,14 @@ impl Blaster {
         let ports = self.ports();
         check_names(&ports)?;
         let text: String = ports.iter().map(PortSpec::table).collect();
-        let mut graph = read_graph_of(&text, &crate::kinds())?;
+        let graph = read_graph_of(&text, &crate::kinds());
+        let mut graph = graph.map_err(|error| match port_error(error, &ports) {
+            Ok(error) => BlastError::Port(error),
+            Err(error) => BlastError::File(error),
+        })?;
         let tx = self.tx.as_ref().map(PortSpec::app);
-        match (tx, self.rx.as_ref().map(PortSpec::app).or(tx)) {
+        let rx = self.rx.as_ref().map(PortSpec::app).or(tx);
+        match (tx, rx) {
             (Some(tx), Some(rx)) => {
                 graph.link(&format!("{GENERATOR}.output -> {tx}.input"))?;
                 graph.link(&format!("{rx}.output -> {RECEIVER}.input"))?;
@@ -106,12 +111,14 @@ impl Blaster {
             runner: GraphRunner::new(pool, Some(counters))?,
             graph,
             tx: tx.map(str::to_owned),
+            rx: rx.map(str::to_owned),
             packets: Arc::new(self.packets.clone()),
             trial: Trial::NOTHING,
             sent: Arc::default(),
             received: Arc::default(),
             counters: counters.to_owned(),
             refused_before: 0,
+            missed_before: 0,
         };
         blasting.configure()?;
         Ok(blasting)
@@ -123,6 +130,7 @@ pub struct Blasting {
     runner: GraphRunner,
     graph: Graph,
     tx: Option<String>,
+    rx: Option<String>,
     packets: Arc<Packets>,
     trial: Trial,
     sent: Arc<Mutex<Sent>>,
@@ -130,6 +138,8 @@ pub struct Blasting {
     counters: PathBuf,
     /// Number of frames that the TX port had refused when the trial began.
     refused_before: u64,
+    /// Number of frames that the RX port had missed when the trial began.
+    missed_before: u64,
 }
 
 /// What a load generator has sent and received in a trial so far: packets, loss, rates, latencies.
@@ -146,6 +156,9 @@ pub struct Outcome {
     pub lost: u64,
     /// `lost` as a share of `sent`, 0 to 1.
     pub loss: f64,
+    /// Frames that arrived at the RX port and that the port dropped, because the receiver was too
+    /// slow. `lost` includes them, although the measured system has not lost them.
+    pub missed: u64,
     /// Packets that came back more than once; `None` if packets carry no number.
     pub duplicates: Option<u64>,
     /// Packets that came back after a packet that was sent later; `None` if packets carry no
@@ -182,7 +195,7 @@ impl Blasting {
         };
         *self.sent.lock().unwrap_or_else(PoisonError::into_inner) = Sent::default();
         *self.received.lock().unwrap_or_else(PoisonError::into_inner) = Received::default();
-        self.refused_before = self.refused();
+        (self.refused_before, self.missed_before) = (self.refused(), self.missed());
         self.configure()
     }
 
@@ -227,21 +240,37 @@ impl Blasting {
         self.trial.count.is_some_and(|count| sent.packets >= count)
     }
 
-    /// Number of frames that the TX port has refused so far.
+    /// Number of frames that the TX port has refused so far: the drops of frames leaving there.
     fn refused(&self) -> u64 {
-        let Some(tx) = &self.tx else { return 0 };
-        let all = counter_file::read(&self.counters).unwrap_or_default();
-        // The drop reasons of a port that concern frames leaving there.
         let reasons = [
-            "down", "length", "too_long", "no_room", "no_guest", "refused", "not_ip",
+            "drop_down",
+            "drop_length",
+            "drop_too_long",
+            "drop_no_room",
+            "drop_no_guest",
+            "drop_refused",
+            "drop_not_ip",
         ];
+        self.sum_of(self.tx.as_deref(), &reasons)
+    }
+
+    /// Number of frames that arrived at the RX port so far and found no room there.
+    fn missed(&self) -> u64 {
+        let reasons = ["drop_missed", "missed", "drop_no_frame"];
+        self.sum_of(self.rx.as_deref(), &reasons)
+    }
+
+    /// The sum of these counters of a port.
+    fn sum_of(&self, port: Option<&str>, counters: &[&str]) -> u64 {
+        let Some(port) = port else { return 0 };
+        let all = counter_file::read(&self.counters).unwrap_or_default();
         let is_one = |name: &str| {
-            let what = name.strip_prefix(tx.as_str());
-            let what = what.and_then(|what| what.strip_prefix("/drop_"));
-            what.is_some_and(|what| reasons.contains(&what))
+            let what = name.strip_prefix(port);
+            let what = what.and_then(|what| what.strip_prefix('/'));
+            what.is_some_and(|what| counters.contains(&what))
         };
-        let refused = all.iter().filter(|reading| is_one(&reading.name));
-        refused.map(|reading| reading.value).sum()
+        let wanted = all.iter().filter(|reading| is_one(&reading.name));
+        wanted.map(|reading| reading.value).sum()
     }
 
     /// The result of the trial so far.
@@ -269,6 +298,7 @@ impl Blasting {
             received: received.packets,
             lost,
             loss: lost as f64 / left.max(1) as f64,
+            missed: self.missed().saturating_sub(self.missed_before),
             duplicates: tally.map(|tally| tally.duplicates),
             reordered: tally.map(|tally| tally.reordered),
             others: received.others,

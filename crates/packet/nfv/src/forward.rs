@@ -19,7 +19,7 @@ use carina_graph::runner::{GraphRunner, RunnerError};
 use carina_time::Duration;
 use serde::Serialize;
 
-use crate::port::{PortError, PortSpec, check_names, frame_bytes_for};
+use crate::port::{PortError, PortSpec, check_names, frame_bytes_for, port_error};
 
 pub mod routing;
 
@@ -59,10 +59,10 @@ pub enum ForwardError {
     Port(#[from] PortError),
     /// The number of ports does not suit a wire, which needs two ports, or one port and at least
     /// one hop; holds the number.
-    #[error("{0} ports: a wire needs two ports, or one port and at least one hop")]
+    #[error("number of ports: {0}: a wire needs two ports, or one port and at least one hop")]
     Wire(usize),
     /// Fewer than two ports to forward between; holds their number.
-    #[error("{0} ports: must be at least 2")]
+    #[error("number of ports: {0}: must be at least 2")]
     TooFew(usize),
     /// Hops are requested, but a bridge has none.
     #[error(
@@ -73,10 +73,10 @@ pub enum ForwardError {
     /// The number of hops exceeds the largest TTL; holds the number of hops.
     #[error("{0} hops: must be at most {HOPS_MAX}")]
     TooManyHops(usize),
-    /// Forwarding by route: a port has no address or no next hop.
+    /// Forwarding by route: a port has no address, or no next hop of the IP version of its address.
     #[error(
-        "{port} lacks an address and a next hop: forwarding by route needs both for every port, \
-         such as --address {port}=10.0.0.1 --next {port}=10.0.0.2"
+        "{port} lacks an address, or a next hop of the same IP version: forwarding by route needs \
+         both for every port, such as --address {port}=10.0.0.1 --next {port}=10.0.0.2"
     )]
     NoStation {
         /// Name of the port for which no address or no next hop is given.
@@ -186,7 +186,12 @@ impl Forwarder {
     /// # Errors
     /// The ports, hops or routes do not fit together, or a port has an invalid option.
     pub fn graph(&self) -> Result<Graph, ForwardError> {
-        Ok(read_graph_of(&self.file()?, &crate::kinds())?)
+        read_graph_of(&self.file()?, &crate::kinds()).map_err(|error| {
+            match port_error(error, &self.ports) {
+                Ok(error) => ForwardError::Port(error),
+                Err(error) => ForwardError::Graph(error),
+            }
+        })
     }
 
     /// Opens the ports and begins to forward. `frames` is the number of frames in the pool.
@@ -255,7 +260,7 @@ pub struct PortCounts {
     pub in_packets: u64,
     /// Total bytes of the frames that `in_packets` counts, without FCS.
     pub in_bytes: u64,
-    /// Frames that left at the port.
+    /// Frames that left at the port, or that the port dropped because they could not leave.
     pub out_packets: u64,
     /// Total bytes of the frames that `out_packets` counts, without FCS.
     pub out_bytes: u64,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use carina_graph::graph_file::GraphFileError;
 use carina_netdev::{MAC_HEADER_BYTES, TAG_BYTES, interface_mtu};
 use carina_nic::pci::parse_address;
 
@@ -77,6 +78,14 @@ pub enum PortError {
     /// The text has a character that no name or value may have.
     #[error("{0:?}: a port cannot contain quotes, backslashes or control characters")]
     Character(String),
+    /// An option of the port is not valid.
+    #[error("port {port}: {reason}")]
+    Option {
+        /// The port, as kind and name.
+        port: String,
+        /// What is wrong with the option.
+        reason: String,
+    },
     /// Two ports have the same name.
     #[error("two ports have the name {0}; each port needs its own")]
     Twice(String),
@@ -204,8 +213,26 @@ impl PortSpec {
     }
 }
 
-/// Checks that no two ports have the same name.
+/// Turns an error about the table of a port's app into one about the port: a command line has no
+/// tables and no lines.
 ///
+/// # Errors
+/// Returns the error unchanged if it is about something else.
+pub fn port_error(error: GraphFileError, ports: &[PortSpec]) -> Result<PortError, GraphFileError> {
+    match &error {
+        GraphFileError::App { app, reason, .. } => match ports.iter().find(|port| port.app == *app)
+        {
+            Some(port) => Ok(PortError::Option {
+                port: port.to_string(),
+                reason: reason.clone(),
+            }),
+            None => Err(error),
+        },
+        _ => Err(error),
+    }
+}
+
+/// Checks that no two ports have the same name.
 ///
 /// # Errors
 /// Two ports have the same name, which the error gives.
@@ -234,6 +261,8 @@ const APP_CHARS: usize = 24;
 
 #[cfg(test)]
 mod tests {
+    use carina_graph::graph_file::read_graph_of;
+
     use super::*;
 
     fn spec(text: &str) -> PortSpec {
@@ -286,6 +315,12 @@ mod tests {
         );
         assert!(refusal("pci:eth0").contains("write the PCI address of a card as 0000:00:04.0"));
         assert!(refusal("a\"b").contains("quotes"));
+        let port = spec("tap:a,mtu=9");
+        let error = read_graph_of(&port.table(), &crate::kinds()).unwrap_err();
+        assert_eq!(
+            port_error(error, &[port]).unwrap().to_string(),
+            "port tap:a: mtu = 9: must be 68 to 65521"
+        );
         let error = check_names(&[spec("a.b"), spec("tap:a-b")]).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -8,8 +8,8 @@ use carina_apps::capture_file::CaptureFileError;
 use carina_frame::PoolConfig;
 use carina_measure::traffic::{Rate, share};
 use carina_nfv::blast::{
-    BlastError, Blaster, Blasting, FileNotes, Mix, Outcome as Trial, Packets, PacketsError, Search,
-    Synthesis,
+    BlastError, Blaster, Blasting, FLOWS_MAX, FileNotes, Mix, Outcome as Trial, Packets,
+    PacketsError, Search, Synthesis,
 };
 use carina_nfv::destination::Destination;
 use carina_nfv::port::PortSpec;
@@ -62,7 +62,8 @@ pub(crate) struct BlastArgs {
     #[arg(long, default_value = "64", conflicts_with = "replay")]
     size: Mix,
     /// Number of flows, which differ in their UDP source ports
-    #[arg(long, default_value_t = 1, conflicts_with = "replay")]
+    #[arg(long, default_value_t = 1, conflicts_with = "replay",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(FLOWS_MAX)))]
     flows: u16,
     /// Source MAC address of generated packets, and of packets in the file that were captured
     /// without one
@@ -132,18 +133,18 @@ pub(crate) struct BlastArgs {
 pub(crate) fn run(shared: &Shared, args: &BlastArgs) -> Outcome {
     let blaster = blaster(args)?;
     if args.find && args.resolution < RESOLUTION_MIN {
-        return Err(usage("--resolution: must be at least 0.01%"));
+        return Err(usage(format!(
+            "--resolution {}%: must be at least 0.01%",
+            args.resolution * 100.0
+        )));
     }
     say(&blaster.packets.notes, args);
     let interrupt = Interrupt::take().attempt("taking signals")?;
     if let Some(cpu) = args.cpu {
         pin_to_cpu(cpu).attempt(format!("running on processor {cpu}"))?;
     }
-    let count = if args.once {
-        Some(blaster.packets.round() as u64)
-    } else {
-        args.count
-    };
+    let round = args.once.then(|| blaster.packets.round() as u64);
+    let count = args.count.into_iter().chain(round).min();
     let counters = OwnCounters::of_process(shared, "blast")?;
     let started = blaster.start(args.frames, &counters);
     let mut run = Run {
@@ -407,6 +408,10 @@ fn show(shared: &Shared, args: &BlastArgs, blasting: &Blasting) -> Outcome {
         (
             "refused by the port",
             Some(trial.refused).filter(|count| *count > 0),
+        ),
+        (
+            "missed by the receiving port, counted as lost",
+            Some(trial.missed).filter(|count| *count > 0),
         ),
         ("duplicates", trial.duplicates),
         ("reordered", trial.reordered),

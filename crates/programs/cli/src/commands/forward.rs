@@ -104,6 +104,9 @@ enum TextError {
     Pair(String),
     #[error("{0:?}: {1}")]
     Value(String, String),
+    /// The error of a value that names the value itself.
+    #[error("{0}")]
+    Prefix(String),
 }
 
 fn halves(text: &str) -> Result<(&str, &str), TextError> {
@@ -135,7 +138,9 @@ fn next(text: &str) -> Result<(String, Next), TextError> {
 
 fn route(text: &str) -> Result<(Destination, String), TextError> {
     let (prefix, port) = halves(text)?;
-    Ok((value(prefix)?, port.to_owned()))
+    let prefix = prefix.parse::<Destination>();
+    let prefix = prefix.map_err(|error| TextError::Prefix(error.to_string()))?;
+    Ok((prefix, port.to_owned()))
 }
 
 impl ForwardArgs {
@@ -212,8 +217,10 @@ fn forwarder(args: &ForwardArgs) -> Result<Forwarder, Failure> {
                 })
             });
             let found = |file: &Option<PathBuf>| {
-                let found = file.as_ref().map(std::fs::canonicalize).transpose();
-                found.attempt("looking for the file of routes")
+                let Some(file) = file else { return Ok(None) };
+                let found = std::fs::canonicalize(file);
+                let what = format!("looking for the file of routes {}", file.display());
+                found.attempt(what).map(Some)
             };
             By::Route(Routes {
                 stations: stations.collect(),
