@@ -138,7 +138,7 @@ fn ports_that_share_an_interface_or_a_key_are_refused() {
         "[[ports]]\nname = \"a\"\nsocket = \"/SOCKET\"\n".replace("SOCKET", &"x".repeat(107));
     let error = refusal(&text);
     assert!(
-        error.starts_with("line 3: apps.a (vhost_user): socket = "),
+        error.starts_with("line 3: vhost_user: socket = "),
         "{error}"
     );
 }

@@ -217,7 +217,7 @@ const WRONG: [[&str; 3]; 19] = [
     [
         "\"0f0e0d0c0b0a09080706050403020100\", receive_salt = \"03020100\"",
         "\"000102030405060708090a0b0c0d0e0f\", receive_salt = \"00010203\"",
-        "line 23: apps.esp (esp): transmit_key and transmit_salt equal receive_key",
+        "line 23: esp: transmit_key and transmit_salt equal receive_key",
     ],
     [
         "spi = 0x100,",

@@ -98,8 +98,11 @@ pub enum Fault {
         /// Why the filter cannot be compiled.
         error: FilterError,
     },
+    /// A port has an app of its own and fields of a guest's card; holds the names of these fields.
+    #[error("app beside {0}: give a port either app or the fields of a guest's card, not both")]
+    AppAndCard(String),
     /// The file contains an invalid configuration of an app.
-    #[error(transparent)]
+    #[error("{}", of_app(.0))]
     App(#[from] GraphFileError),
     /// Two ports have the same name, or long names from which Carina would derive the same names of
     /// apps.
@@ -154,6 +157,15 @@ pub enum Fault {
         /// Name of the field that is required and missing.
         needed: &'static str,
     },
+}
+
+/// An error about the table of an app, without the name of that table: the file of ports has none
+/// of this name.
+fn of_app(error: &GraphFileError) -> String {
+    match error {
+        GraphFileError::App { kind, reason, .. } => format!("{kind}: {reason}"),
+        error => error.to_string(),
+    }
 }
 
 /// The fault of a field with an invalid value.

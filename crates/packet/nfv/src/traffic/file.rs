@@ -191,6 +191,13 @@ fn is_name(name: &At<String>) -> Result<(), FileError> {
 
 /// Checks that an app can be made, and is of a kind that a port can have.
 fn is_port(name: &str, app: At<PortApp>, kinds: &[Kind]) -> Result<PortApp, FileError> {
+    if !app.value.contains_key("kind") {
+        let (field, wanted) = (
+            "kind",
+            "the kind of port, such as af_packet, tap or vhost_user",
+        );
+        return Err(app.is_wrong(Fault::Missing { field, wanted }));
+    }
     let kind = app.value.get("kind").and_then(toml::Value::as_str);
     if let Some(kind) = kind
         && !kinds.iter().any(|known| known.name == kind)

@@ -201,8 +201,7 @@ fn app_of(
         Some(app) if card.is_empty() => Ok(lines.at(app)),
         Some(_) => {
             let keys: Vec<&str> = card.keys().map(String::as_str).collect();
-            let wanted = "give a port either app or the fields of a guest's card, not both";
-            let fault = value("app", &format!("… beside {}", keys.join(", ")), wanted);
+            let fault = Fault::AppAndCard(keys.join(", "));
             Err(FileError { line, fault })
         }
     }

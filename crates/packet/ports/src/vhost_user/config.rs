@@ -109,8 +109,8 @@ pub(super) enum VhostUserError {
     #[error("queues = {0}: must be 1 to {QUEUES_MAX}")]
     Queues(usize),
     #[error(
-        "socket = {}: the path has {bytes} bytes: must be 1 to {SOCKET_PATH_BYTES_MAX}, as for \
-         every Unix socket", socket.display()
+        "socket = {socket:?}: the path has {bytes} bytes: must be 1 to {SOCKET_PATH_BYTES_MAX}, as \
+         for every Unix socket"
     )]
     Socket { socket: PathBuf, bytes: usize },
 }
