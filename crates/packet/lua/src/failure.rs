@@ -71,8 +71,13 @@ fn with_place(text: &str, traceback: &str, script: &str) -> String {
     });
     let line = valued.as_deref().unwrap_or(line);
     let lines = traceback.lines().skip(1);
+    let has_name = |line: &str| {
+        let rest = line.strip_prefix(script);
+        rest.is_some_and(|rest| rest.starts_with(": "))
+    };
     match lines.filter_map(|line| place(line, script)).next() {
         Some((_, place)) => format!("{place}: {line}"),
+        None if has_name(line) => line.to_owned(),
         None => format!("{script}: {line}"),
     }
 }
@@ -110,6 +115,7 @@ mod tests {
             "a.lua:12: no number"
         );
         assert_eq!(error("boom"), "a.lua: boom");
+        assert_eq!(error("a.lua: boom"), "a.lua: boom");
         let no_text = |kind: &str| {
             format!(
                 "the script raised a {kind} as an error, which has no text; raise a string: \
