@@ -7,8 +7,9 @@
 //!   `mac`, `source_mac`, `vlan`: destination, source and VLAN of packets whose link type has no
 //!   MAC addresses, such as RAW (default: `02:00:00:00:00:02`, `02:00:00:00:00:01`, no VLAN)
 //! - counters: `sent`; `drop_long`: frames longer than the pool's; `drop_cut`: packets that were
-//!   captured only in part; `drop_not_ethernet`: other packets that are not Ethernet frames;
-//!   `pool_empty`: bursts that ended early because the pool had no frame
+//!   captured only in part, and the packet within which a truncated file ends;
+//!   `drop_not_ethernet`: other packets that are not Ethernet frames; `pool_empty`: bursts that
+//!   ended early because the pool had no frame
 //! - cost: one copy of the bytes
 //!
 //! The app reads the file when it is made; later changes have no effect. Packets that cannot be
@@ -20,7 +21,8 @@ use std::path::PathBuf;
 use carina_frame::Pool;
 use carina_frame_engine::counter_file::Counter;
 use carina_frame_engine::{
-    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Opened, PortList, Ports, WhenFull, made,
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, Notice, Opened, PortList, Ports,
+    WhenFull, made,
 };
 use carina_time::{Duration, Instant};
 use carina_wire::capture::{NoFrame, Skipped, Stations};
@@ -125,6 +127,14 @@ impl AppConfig for PcapReadConfig {
             context.counter("drop_not_ethernet"),
         );
         cut.add(read.skipped.of(NoFrame::Cut));
+        if let Some(error) = &read.cut {
+            cut.add(1);
+            context.notices().add(Notice {
+                app: context.name().to_owned(),
+                text: format!("{}: {error}; the frames before it are sent", file()),
+                has_stopped: false,
+            });
+        }
         not_ethernet.add(skipped - read.skipped.of(NoFrame::Cut));
         Ok(PcapRead {
             file: read,
