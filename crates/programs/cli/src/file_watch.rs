@@ -4,12 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::failure::{Failure, refused};
+
 /// Detects changes of a file by its modification time and length. The caller polls
 /// [`FileWatch::has_changed`], which looks at the file at most once a second.
 pub(crate) struct FileWatch {
     file: PathBuf,
     seen: Option<(SystemTime, u64)>,
-    looked: Instant,
+    look_at: Instant,
 }
 
 impl FileWatch {
@@ -19,23 +21,49 @@ impl FileWatch {
         FileWatch {
             file: file.to_owned(),
             seen: stamp(file),
-            looked: Instant::now(),
+            look_at: Instant::now() + LOOK_EVERY,
         }
     }
 
     /// Whether the file has changed since the last check. Checks at most once a second, and returns
-    /// false in between.
+    /// false in between. A file that was written less than [`AT_REST`] ago has not changed yet: its
+    /// writer may not have finished.
     pub(crate) fn has_changed(&mut self) -> bool {
-        if self.looked.elapsed() < LOOK_EVERY {
+        let now = Instant::now();
+        if now < self.look_at {
             return false;
         }
-        self.looked = Instant::now();
+        self.look_at = now + LOOK_EVERY;
         // An editor that replaces the file removes it for a moment.
-        let Some(stamp) = stamp(&self.file) else {
+        let Some(stamp) = stamp(&self.file).filter(|stamp| self.seen != Some(*stamp)) else {
             return false;
         };
-        self.seen.replace(stamp) != Some(stamp)
+        // A time in the future, of another clock, is no reason to wait.
+        if stamp.0.elapsed().is_ok_and(|age| age < AT_REST) {
+            self.look_at = now + AT_REST;
+            return false;
+        }
+        self.seen = Some(stamp);
+        true
     }
+
+    /// The caller has read the file for another reason, such as SIGHUP: its present state is no
+    /// change.
+    pub(crate) fn mark_read(&mut self) {
+        self.seen = stamp(&self.file);
+    }
+}
+
+/// Checks that a configuration has a text at all: a full disk or an interrupted editor leaves an
+/// empty file, which must not remove all apps or ports. A comment alone is a text.
+///
+/// # Errors
+/// The text is empty.
+pub(crate) fn check_not_empty(file: &Path, text: &str) -> Result<(), Failure> {
+    if text.trim().is_empty() {
+        return Err(refused(format!("{}: the file is empty", file.display())));
+    }
+    Ok(())
 }
 
 fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
@@ -44,3 +72,40 @@ fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time without a write after which a file counts as complete. An editor that does not replace the
+/// file truncates it first, and a part of a configuration may be a valid configuration.
+const AT_REST: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn change_counts_when_the_file_is_at_rest() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.toml");
+        fs::write(&path, "first").unwrap();
+        let mut watch = FileWatch::new(&path);
+        let mut has_changed = || {
+            watch.look_at = Instant::now();
+            watch.has_changed()
+        };
+        assert!(!has_changed());
+        let write = |age: Duration| {
+            let file = fs::File::create(&path).unwrap();
+            file.set_modified(SystemTime::now() - age).unwrap();
+        };
+        write(Duration::from_millis(1));
+        assert!(!has_changed());
+        write(AT_REST);
+        assert!(has_changed());
+        assert!(!has_changed());
+        fs::remove_file(&path).unwrap();
+        assert!(!has_changed());
+        fs::write(&path, "last").unwrap();
+        watch.mark_read();
+        std::thread::sleep(AT_REST);
+        watch.look_at = Instant::now();
+        assert!(!watch.has_changed());
+    }
+}

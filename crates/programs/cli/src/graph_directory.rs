@@ -12,7 +12,7 @@ use carina_frame_engine::counter_file::{has_writer, remove_dead};
 use carina_graph::trace;
 
 use crate::Shared;
-use crate::failure::{Attempt, Failure};
+use crate::failure::{Attempt, Failure, failed};
 
 /// A running graph whose counters other commands can read: its name, and the path of its counter
 /// file in `graphs/` of the run directory.
@@ -75,9 +75,20 @@ impl OwnCounters {
     /// The counter file of the graph in `file`.
     ///
     /// # Errors
-    /// There is no such file, or the directory of counters cannot be made.
+    /// There is no such file, another process runs the graph in it, or the directory of counters
+    /// cannot be made.
     pub(crate) fn of_file(shared: &Shared, file: &Path) -> Result<OwnCounters, Failure> {
         let counters = counters_of_file(shared, file)?;
+        // Both processes would use the same counter file, and forward each frame twice.
+        if has_writer(&counters) {
+            let run = shared.run_dir();
+            return Err(failed(format!(
+                "{}: another process runs this graph, with the run directory {}: end that \
+                 process, or use another run directory with --run",
+                file.display(),
+                run.path().display()
+            )));
+        }
         make_directory(shared)?;
         Ok(OwnCounters(counters))
     }

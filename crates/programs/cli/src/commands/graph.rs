@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use carina_frame_engine::{Graph, LinkName, Notice, WorkerReport};
 use carina_graph::graph_file::{Kind, read_graph_in};
 use carina_graph::picture;
 use carina_graph::runner::GraphRunner;
+use carina_sys::ReloadSignal;
 use carina_text::duration::parse_ns;
 use carina_text::table::{Table, short};
 use carina_time::Duration;
@@ -20,7 +22,7 @@ use serde_json::json;
 use crate::Shared;
 use crate::data_plane::PoolArgs;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
-use crate::file_watch::FileWatch;
+use crate::file_watch::{FileWatch, check_not_empty};
 use crate::graph_directory::{OwnCounters, counters_of_file};
 use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
@@ -30,9 +32,9 @@ use crate::report::{print_json, print_line, progress};
 pub(crate) enum GraphCommand {
     /// Run a graph, and apply changes of its file
     ///
-    /// When the file changes, only the difference is applied: unchanged apps keep running with
-    /// their state, and unchanged links keep their frames. The same holds for the scripts of Lua
-    /// apps. A file with errors is reported and changes nothing.
+    /// When the file changes, or on SIGHUP, only the difference is applied: unchanged apps keep
+    /// running with their state, and unchanged links keep their frames. The same holds for the
+    /// scripts of Lua apps. A file with errors is reported and changes nothing.
     #[command(after_help = "Examples:\n  carina graph run router.toml\n  \
         carina graph run router.toml --cpu 1 --for 10s --json\n  \
         carina graph run spread.toml --cpu 2,3\n\n\
@@ -104,6 +106,7 @@ pub(crate) fn run(shared: &Shared, command: GraphCommand) -> Outcome {
 /// Reads a graph; also returns the other files that belong to it.
 fn read(file: &Path) -> Result<(Graph, Vec<PathBuf>), Failure> {
     let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
+    check_not_empty(file, &text)?;
     let directory = file.parent().unwrap_or(Path::new(""));
     let kinds: Vec<Kind> = carina_nfv::kinds()
         .into_iter()
@@ -114,16 +117,19 @@ fn read(file: &Path) -> Result<(Graph, Vec<PathBuf>), Failure> {
 }
 
 fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
+    let mut watch = Watch::new(&args.file);
     let (graph, files) = read(&args.file)?;
+    watch.watch_others(&files);
     let interrupt = Interrupt::take().attempt("taking signals")?;
+    let reload = ReloadSignal::new().attempt("taking SIGHUP")?;
     let counters = OwnCounters::of_file(shared, &args.file)?;
     let mut runner = args.pool.make_runner(&counters)?;
     if !args.cpu.is_empty() {
         runner.run_on(&args.cpu);
     }
-    let steps = runner.configure(&graph).map_err(refused)?;
+    let configured = runner.configure(&graph);
+    let steps = configured.map_err(|error| refused(format!("{}: {error}", args.file.display())))?;
     progress(steps);
-    let mut watch = Watch::new(&args.file, &files);
     let mut stopped = BTreeMap::new();
     let begin = Instant::now();
     let limit = args.time.map(std::time::Duration::from_nanos);
@@ -136,14 +142,20 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
         });
         runner.run_for(left).attempt("running the graph")?;
         report(&runner, &mut stopped);
-        if watch.has_changed() {
+        let is_asked = reload.has_come().attempt("SIGHUP")?;
+        if is_asked {
+            watch.graph.mark_read();
+        }
+        if watch.has_changed() || is_asked {
             follow(&mut runner, &args.file, &mut watch, &mut stopped);
         }
     }
+    // Without the counter file, which only another program can have removed, no drops are shown.
+    let drops = drops(&counters).unwrap_or_default();
     // Removes the counter file first, so that no other command draws the ended graph with rates.
     drop(counters);
     report(&runner, &mut stopped);
-    show(shared, &runner, &stopped)?;
+    show(shared, &runner, &drops, &stopped)?;
     without(&stopped)
 }
 
@@ -151,18 +163,28 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
 struct Watch {
     graph: FileWatch,
     others: Vec<FileWatch>,
+    /// The last reading of the graph's file if it failed: its time and its error.
+    failed: Option<(Instant, String)>,
 }
 
 impl Watch {
-    fn new(graph: &Path, others: &[PathBuf]) -> Watch {
+    fn new(graph: &Path) -> Watch {
         Watch {
             graph: FileWatch::new(graph),
-            others: others.iter().map(|file| FileWatch::new(file)).collect(),
+            others: Vec::new(),
+            failed: None,
         }
     }
 
+    fn watch_others(&mut self, files: &[PathBuf]) {
+        self.others = files.iter().map(|file| FileWatch::new(file)).collect();
+    }
+
+    /// Whether the files are to be read again. After a failure that is so every second, because its
+    /// cause may be in a file that is not watched, such as a script that did not exist.
     fn has_changed(&mut self) -> bool {
         let mut has_changed = self.graph.has_changed();
+        has_changed |= (self.failed.as_ref()).is_some_and(|(at, _)| at.elapsed() >= AGAIN);
         for file in &mut self.others {
             has_changed |= file.has_changed();
         }
@@ -200,11 +222,20 @@ fn follow(
 ) {
     let (graph, files) = match read(file) {
         Ok(read) => read,
-        Err(failure) => return progress(format!("{failure}; the graph was not changed")),
+        Err(failure) => {
+            let text = failure.to_string();
+            let is_new = (watch.failed.as_ref()).is_none_or(|(_, old)| *old != text);
+            if is_new {
+                progress(format!("{text}; the graph was not changed"));
+            }
+            watch.failed = Some((Instant::now(), text));
+            return;
+        }
     };
+    watch.failed = None;
     match runner.configure(&graph) {
         Ok(steps) => {
-            watch.others = files.iter().map(|file| FileWatch::new(file)).collect();
+            watch.watch_others(&files);
             for app in steps.replaced.iter().chain(&steps.removed) {
                 stopped.remove(app);
             }
@@ -219,7 +250,23 @@ fn follow(
     }
 }
 
-fn show(shared: &Shared, runner: &GraphRunner, stopped: &BTreeMap<String, String>) -> Outcome {
+/// The frames that apps have dropped, as `APP/drop_REASON`; without counters that are 0.
+fn drops(counters: &Path) -> io::Result<BTreeMap<String, u64>> {
+    let is_drop = |name: &str| {
+        let what = name.rsplit_once('/').map_or("", |(_, what)| what);
+        what.starts_with("drop_") && !what.ends_with("_bytes")
+    };
+    let all = counter_file::read(counters)?.into_iter();
+    let drops = all.filter(|reading| reading.value > 0 && is_drop(&reading.name));
+    Ok(drops.map(|reading| (reading.name, reading.value)).collect())
+}
+
+fn show(
+    shared: &Shared,
+    runner: &GraphRunner,
+    drops: &BTreeMap<String, u64>,
+    stopped: &BTreeMap<String, String>,
+) -> Outcome {
     let counts = runner.link_counts().map_err(refused)?;
     let workers = runner.workers().map_err(refused)?;
     if shared.json {
@@ -241,6 +288,7 @@ fn show(shared: &Shared, runner: &GraphRunner, stopped: &BTreeMap<String, String
         };
         return print_json(&json!({
             "links": counts.iter().map(row).collect::<Vec<_>>(),
+            "drops": drops,
             "workers": workers.iter().enumerate().map(worker).collect::<Vec<_>>(),
             "stopped": stopped,
         }));
@@ -251,6 +299,13 @@ fn show(shared: &Shared, runner: &GraphRunner, stopped: &BTreeMap<String, String
         table.row([name.to_string()].into_iter().chain(figures));
     }
     print_line(table)?;
+    if !drops.is_empty() {
+        let mut table = Table::new(["dropped by apps", "packets"]);
+        for (name, count) in drops {
+            table.row([name.clone(), count.to_string()]);
+        }
+        print_line(table)?;
+    }
     let mut table = Table::new(["worker", "processor", "CPU time, s", "apps"]);
     for (number, report) in workers.iter().enumerate() {
         let cpu = report.cpu.map_or("any".to_owned(), |cpu| cpu.to_string());
@@ -322,6 +377,8 @@ fn rate(before: &[Reading], after: &[Reading], name: &str, seconds: f64) -> Opti
 }
 
 const SLICE: Duration = Duration::from_millis(100);
+/// Time after which a graph's file that could not be read is read again.
+const AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
 const RATE_OVER: std::time::Duration = std::time::Duration::from_secs(1);
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, refused};
+use crate::file_watch::check_not_empty;
 use crate::report::{print_json, print_line, progress};
 
 mod attach;
@@ -101,13 +102,22 @@ impl Source {
     }
 
     fn read(&self, shared: &Shared) -> Result<Traffic, Failure> {
-        read_file(&self.file, &self.defaults(shared), &port_kinds())
+        Ok(self.read_with_text(shared)?.0)
+    }
+
+    /// What the file describes, and the text of the file.
+    fn read_with_text(&self, shared: &Shared) -> Result<(Traffic, String), Failure> {
+        let file = &self.file;
+        let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
+        check_not_empty(file, &text)?;
+        let traffic = parse(file, &text, &self.defaults(shared), &port_kinds())?;
+        Ok((traffic, text))
     }
 }
 
-fn read_file(file: &Path, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic, Failure> {
-    let text = fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
-    read(&text, defaults, kinds).map_err(|error| {
+/// Reads the text of a file of ports. Errors name `file`.
+fn parse(file: &Path, text: &str, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic, Failure> {
+    read(text, defaults, kinds).map_err(|error| {
         // `FILE:LINE: fault`, as compilers print it, so that editors can find the place.
         let (file, line, fault) = (file.display(), error.line, error.fault);
         refused(format!("{file}:{line}: {fault}"))
@@ -115,10 +125,9 @@ fn read_file(file: &Path, defaults: &Defaults, kinds: &[Kind]) -> Result<Traffic
 }
 
 /// Finds the port of a running `carina nfv run` that has this socket. `None` if no port has it.
-/// Fails if the file of such a process is invalid by now.
 pub(crate) fn port_at(shared: &Shared, socket: &Path) -> Result<Option<TrafficPort>, Failure> {
     for record in record::all(shared) {
-        let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;
+        let traffic = record.traffic()?;
         let mut ports = traffic.ports.into_iter();
         let is_its = |port: &TrafficPort| {
             let path = port.app.get("socket").and_then(|path| path.as_str());

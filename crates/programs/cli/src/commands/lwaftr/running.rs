@@ -116,7 +116,11 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
         while let Some(asked) = server.poll() {
             process.answer(asked);
         }
-        if reload.has_come().attempt("SIGHUP")? || watch.has_changed() {
+        let is_asked = reload.has_come().attempt("SIGHUP")?;
+        if is_asked {
+            watch.mark_read();
+        }
+        if is_asked || watch.has_changed() {
             process.follow();
         }
         process.watch_alarms();

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use carina_nfv::traffic::attach::Card;
-use carina_nfv::traffic::graph::port_kinds;
 use carina_nfv::traffic::{Traffic, TrafficPort};
 use serde_json::json;
 
-use super::{Source, read_file, record};
+use super::{Source, record};
 use crate::Shared;
 use crate::failure::{Failure, Outcome, refused, usage};
 use crate::report::{print_json, print_line, progress};
@@ -17,7 +16,7 @@ use crate::report::{print_json, print_line, progress};
 pub(crate) struct AttachArgs {
     /// Port for which to print the arguments, by its name in the file of `carina nfv run`
     port: String,
-    /// File that describes the port [default: search the files of all running nfv processes]
+    /// File that describes the port [default: search the ports of all running nfv processes]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// With --file: the path that --socket of `carina nfv run` gave to ports without a key `socket`
@@ -45,12 +44,13 @@ pub(crate) struct AttachArgs {
 
 /// The text is not a size of memory.
 #[derive(Debug, thiserror::Error)]
-#[error("must be a number followed by K, M, G or T, such as 512M")]
+#[error("must be a number above 0, followed by K, M, G or T, such as 512M")]
 struct SizeError;
 
 fn size(text: &str) -> Result<String, SizeError> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
-    let is_right = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_right =
+        digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.bytes().any(|byte| byte != b'0');
     if is_right && text.len() - digits.len() <= 1 {
         Ok(text.to_owned())
     } else {
@@ -112,7 +112,7 @@ fn find(shared: &Shared, args: &AttachArgs) -> Result<TrafficPort, Failure> {
             }
             let mut found = None;
             for record in records {
-                let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;
+                let traffic = record.traffic()?;
                 found = found.or_else(|| search(traffic));
             }
             found
@@ -136,7 +136,7 @@ mod tests {
     fn sizes_are_those_of_qemu() {
         assert_eq!(size("512M").unwrap(), "512M");
         assert_eq!(size("1073741824").unwrap(), "1073741824");
-        for wrong in ["", "M", "1GB", "1 G", "1GG", "1,share=off"] {
+        for wrong in ["", "M", "0", "0M", "1GB", "1 G", "1GG", "1,share=off"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
     }

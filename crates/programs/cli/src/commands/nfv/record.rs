@@ -1,25 +1,32 @@
 //! Records of running `carina nfv run` processes, by which other commands find their files and
 //! options.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use carina_frame_engine::counter_file::has_writer;
-use carina_nfv::traffic::{Defaults, PortApp};
+use carina_nfv::traffic::graph::port_kinds;
+use carina_nfv::traffic::{Defaults, PortApp, Traffic};
 use serde::{Deserialize, Serialize};
 
+use super::parse;
 use crate::Shared;
 use crate::failure::{Attempt, Failure};
 use crate::graph_directory::clear;
 
-/// What other commands need to know of a running `carina nfv run`: its process id, its files and
-/// the options from its command line.
+/// What other commands need to know of a running `carina nfv run`: its process id, its files, the
+/// ports that it runs, and the options from its command line.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     /// The process id.
     pub pid: u32,
     /// Path of the file of ports.
     pub file: PathBuf,
+    /// Text of the file when its ports were last applied. The file may be invalid, or missing, by
+    /// now.
+    pub text: String,
     /// The uplink of option `--uplink`, if it was given. It applies if the file of ports has no
     /// uplink.
     pub uplink: Option<PortApp>,
@@ -32,6 +39,28 @@ pub(super) struct Record {
 /// The file of a record; dropping this removes the file.
 pub(super) struct RecordFile {
     path: PathBuf,
+    record: Record,
+}
+
+impl RecordFile {
+    /// Replaces the text of the file of ports.
+    pub(super) fn set_text(&mut self, text: String) -> Result<(), Failure> {
+        self.record.text = text;
+        self.write()
+    }
+
+    /// The text may have keys of ESP, so only the user of the process may read the record.
+    fn write(&self) -> Result<(), Failure> {
+        let text = serde_json::to_string(&self.record).attempt("writing JSON")?;
+        let part = self.path.with_extension("part");
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let written = options
+            .open(&part)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| fs::rename(&part, &self.path));
+        written.attempt(format!("writing {}", self.path.display()))
+    }
 }
 
 impl Drop for RecordFile {
@@ -54,14 +83,19 @@ impl Record {
         }
     }
 
+    /// The ports that the process runs.
+    pub(super) fn traffic(&self) -> Result<Traffic, Failure> {
+        parse(&self.file, &self.text, &self.defaults(), &port_kinds())
+    }
+
     /// Writes the record; dropping the returned value removes it. The process must have its counter
     /// file already, because other commands see by it that the process is alive.
-    pub(super) fn keep(&self, shared: &Shared) -> Result<RecordFile, Failure> {
+    pub(super) fn keep(self, shared: &Shared) -> Result<RecordFile, Failure> {
         let directory = make_directory(shared)?;
         let path = directory.join(format!("{}.json", self.pid));
-        let text = serde_json::to_string(self).attempt("writing JSON")?;
-        fs::write(&path, text).attempt(format!("writing {}", path.display()))?;
-        Ok(RecordFile { path })
+        let file = RecordFile { path, record: self };
+        file.write()?;
+        Ok(file)
     }
 }
 

@@ -14,9 +14,9 @@ use carina_sys::ReloadSignal;
 use carina_text::duration::parse_ns;
 use carina_time::Duration;
 
-use super::record::{self, Record};
+use super::record::{self, Record, RecordFile};
 use super::table::Period;
-use super::{Source, read_file, warn};
+use super::{Source, warn};
 use crate::Shared;
 use crate::data_plane::PoolArgs;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
@@ -72,10 +72,10 @@ impl Process {
         })
     }
 
-    /// Changes the ports to what the file describes. A file with errors is reported and changes
-    /// nothing.
-    fn follow(&mut self, shared: &Shared, source: &Source) {
-        let wanted = match source.read(shared) {
+    /// Changes the ports to what the file describes, and the record with them. A file with errors is
+    /// reported and changes nothing.
+    fn follow(&mut self, shared: &Shared, source: &Source, record: &mut RecordFile) {
+        let (wanted, text) = match source.read_with_text(shared) {
             Ok(wanted) => wanted,
             Err(failure) => return progress(format!("{failure}; the ports were not changed")),
         };
@@ -98,6 +98,11 @@ impl Process {
         }
         self.traffic = wanted;
         self.placement = placement;
+        if let Err(failure) = record.set_text(text) {
+            progress(format!(
+                "{failure}; `carina nfv show` shows the ports of before"
+            ));
+        }
     }
 
     fn counts(&self) -> Result<TrafficCounts, Failure> {
@@ -113,7 +118,8 @@ fn counts(traffic: &Traffic, counters: &Path) -> Result<TrafficCounts, Failure> 
 /// Runs the ports of a file until SIGINT, SIGTERM or the time limit, and follows changes of the
 /// file.
 pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
-    let traffic = args.source.read(shared)?;
+    let mut watch = FileWatch::new(&args.source.file);
+    let (traffic, text) = args.source.read_with_text(shared)?;
     warn(&args.source.file, &traffic);
     let interrupt = Interrupt::take().attempt("taking signals")?;
     let reload = ReloadSignal::new().attempt("taking SIGHUP")?;
@@ -123,18 +129,18 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
     let record = Record {
         pid: std::process::id(),
         file: std::fs::canonicalize(file).attempt(format!("looking for {}", file.display()))?,
+        text,
         uplink: defaults.uplink,
         sockets: defaults.sockets,
         counters: counters.to_path_buf(),
     };
-    let mut watch = FileWatch::new(file);
     record::make_directory(shared)?;
     let started = Process::start(args, traffic, counters);
     let mut process = started.inspect_err(|_| {
         // The counters may not exist yet.
         let _ = std::fs::remove_file(&record.counters);
     })?;
-    let _kept = record.keep(shared)?;
+    let mut record = record.keep(shared)?;
     progress(Changes::between(&Traffic::default(), &process.traffic));
     let begin = Instant::now();
     let limit = args.time.unwrap_or(u64::MAX);
@@ -146,8 +152,12 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
         }
         let slice = Duration::from_nanos(limit - passed).min(SLICE);
         process.runner.run_for(slice).attempt("running the ports")?;
-        if reload.has_come().attempt("SIGHUP")? || watch.has_changed() {
-            process.follow(shared, &args.source);
+        let is_asked = reload.has_come().attempt("SIGHUP")?;
+        if is_asked {
+            watch.mark_read();
+        }
+        if is_asked || watch.has_changed() {
+            process.follow(shared, &args.source, &mut record);
         }
         if args.every > 0 && shown.0.elapsed().as_nanos() >= u128::from(args.every) {
             let after = process.counts()?;
@@ -177,7 +187,7 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
 pub(super) fn show(shared: &Shared, over: u64) -> Outcome {
     let mut looks = Vec::new();
     for record in record::all(shared) {
-        let traffic = read_file(&record.file, &record.defaults(), &port_kinds())?;
+        let traffic = record.traffic()?;
         let before = counts(&traffic, &record.counters)?;
         looks.push((record, traffic, before));
     }
