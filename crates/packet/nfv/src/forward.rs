@@ -311,7 +311,7 @@ impl Drop for Forwarding {
 
 fn is_drop(name: &str) -> bool {
     let what = name.rsplit_once('/').map_or(name, |(_, what)| what);
-    what == "drops" || what.starts_with("drop_")
+    what == "drops" || what.starts_with("drop_") && !what.ends_with("_bytes")
 }
 
 fn port_counts(port: &str, links: &[(LinkName, LinkCounts)]) -> PortCounts {

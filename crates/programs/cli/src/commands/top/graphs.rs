@@ -80,7 +80,8 @@ fn row(
     let is_link = owner.contains(" -> ");
     let drops = readings.iter().filter(|reading| {
         let what = what(reading);
-        what == "drops" || what.starts_with("drop_")
+        // A counter of bytes repeats what a counter of frames already says.
+        what == "drops" || what.starts_with("drop_") && !what.ends_with("_bytes")
     });
     Rates {
         kind: if is_link { LINK } else { APP },
@@ -123,6 +124,7 @@ mod tests {
                     reading("a.o -> b.i/bytes", bytes),
                     reading("a.o -> b.i/drops", 3),
                     reading("b/drop_short", 4),
+                    reading("b/drop_short_bytes", 240),
                     reading("b/answered", 9),
                     reading("idle/drop_short", 0),
                     reading("web_port/is_connected", 0),
