@@ -142,6 +142,18 @@ pub fn interface_exists(name: &str) -> bool {
     names().iter().any(|known| known == name)
 }
 
+/// Whether the network namespace of this thread has an interface of this name, of any kind, that
+/// was brought up.
+#[must_use]
+pub fn interface_is_up(name: &str) -> bool {
+    let flags = Probe::new(name).and_then(|probe| {
+        let answer = probe.ask(libc::SIOCGIFFLAGS);
+        answer.map_err(|source| probe.failed(source))
+    });
+    // SAFETY: the kernel has filled in the flags.
+    flags.is_ok_and(|flags| i32::from(unsafe { flags.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0)
+}
+
 /// A socket for queries about one interface.
 struct Probe {
     fd: OwnedFd,

@@ -33,7 +33,8 @@ pub use error::{FaultPlanError, NetdevError};
 pub use fault::{Fault, FaultCounts, FaultPlan};
 pub use framing::{Deframer, FrameTooLong, PIECE_BYTES_MAX, StreamFraming};
 pub use interface::{
-    Interface, InterfaceWatch, bring_up, check_interface_name, interface_exists, interface_mtu,
+    Interface, InterfaceWatch, bring_up, check_interface_name, interface_exists, interface_is_up,
+    interface_mtu,
 };
 pub use masquerade::Masquerade;
 pub use offload::{Unsupported, complete_checksum, plain_frames, word_sum};

@@ -8,7 +8,9 @@ pub fn state(counter: impl Fn(&str) -> Option<u64>) -> Option<String> {
         return guest_state(is_connected == 1, &|name| counter(name).unwrap_or(0));
     }
     if counter("is_elsewhere") == Some(1) {
-        return Some("the interface is in another network namespace".to_owned());
+        let text =
+            "the interface is in another network namespace: the port works if it is up there";
+        return Some(text.to_owned());
     }
     (counter("is_up") == Some(0)).then(|| "the interface is down, or does not exist".to_owned())
 }

@@ -14,7 +14,8 @@
 //! - counters: `pool_empty`: bursts that ended early because the pool had no frame; `drop_cut`:
 //!   frames longer than a frame of the pool; `drop_unsupported`: frames with an unknown offload
 //!   request; `drop_refused`: frames that the kernel did not accept; `drop_down`: frames for the
-//!   interface while it was down or did not exist; `is_up`: 1 while the interface exists;
+//!   interface while it was down or did not exist; `is_up`: 1 while the interface exists and is
+//!   up, or is in another network namespace, where the app cannot see whether it is up;
 //!   `is_elsewhere`: 1 while the interface is in another network namespace
 //! - cost: one copy in each direction. One system call per burst if the kernel supports io_uring
 //!   for this device (Linux 6.4) and permits it; otherwise one per frame, because a TAP device has

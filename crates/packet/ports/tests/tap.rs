@@ -71,7 +71,9 @@ fn tap_that_is_taken_away_is_made_again() {
     };
     udp_goes_both_ways(&own, &far);
     own.ip("link set tap0 down");
+    running.until("t/is_up", |is_up| is_up == 0);
     own.ip("link set tap0 up");
+    running.until("t/is_up", |is_up| is_up == 1);
     udp_goes_both_ways(&own, &far);
     own.ip("link delete tap0");
     let end = std::time::Instant::now() + crate::traffic::PATIENCE;

@@ -8,7 +8,7 @@ use carina_frame_engine::{AppContext, AppError, FRAME_BURST, Ports};
 use carina_netdev::{
     InterfaceWatch, MAC_HEADER_BYTES, NetdevError, TAG_BYTES, TAP_BURST, Tap, TapLayer, TapOffload,
     TapResult, VNET_HEADER_BYTES, VnetHeader, bring_up, check_interface_name, interface_exists,
-    interface_mtu,
+    interface_is_up, interface_mtu,
 };
 use carina_time::Duration;
 
@@ -61,6 +61,8 @@ pub(crate) struct Device {
     expected: usize,
     /// Whether the TAP interface exists; false after another program has deleted it.
     exists: bool,
+    /// Whether the interface is in this network namespace, and was taken down.
+    is_down: bool,
     /// Whether the last read found that the kernel has no more frames.
     is_empty: bool,
 }
@@ -113,6 +115,7 @@ impl Device {
             outcomes: Vec::new(),
             expected: EXPECTED_MIN,
             exists: true,
+            is_down: false,
             is_empty: false,
         })
     }
@@ -237,11 +240,14 @@ impl Device {
             let is_elsewhere = !is_here && self.tap.is_attached();
             self.counters.is_elsewhere.set(u64::from(is_elsewhere));
             self.exists = is_here && self.exists || is_elsewhere;
+            self.is_down = is_here && !interface_is_up(self.tap.name());
         }
         if !self.exists {
             self.exists = self.attach().is_ok();
+            self.is_down = false;
         }
-        self.counters.is_up.set(u64::from(self.exists));
+        let is_up = self.exists && !self.is_down;
+        self.counters.is_up.set(u64::from(is_up));
     }
 
     fn attach(&mut self) -> Result<(), NetdevError> {
