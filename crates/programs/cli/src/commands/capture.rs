@@ -35,12 +35,13 @@ pub(crate) struct CaptureArgs {
 /// # Errors
 /// The node does not run or refuses, or the file cannot be written.
 pub(crate) fn run(shared: &Shared, args: &CaptureArgs) -> Outcome {
+    let snap_bytes = args.output.snap_bytes()?;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let mut sink = args.output.open(shared)?;
     let control = shared.control();
     let create = CaptureCreate {
         ipcp: args.ipcp.clone(),
-        snap_bytes: args.output.snap_bytes(),
+        snap_bytes,
     };
     let info = control
         .create_capture(&create)

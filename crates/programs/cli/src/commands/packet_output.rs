@@ -11,7 +11,7 @@ use carina_wire::pcapng::{Item, Reader};
 
 use crate::Shared;
 use crate::commands::dissect::Show;
-use crate::failure::{Attempt, Failure, failed};
+use crate::failure::{Attempt, Failure, failed, usage};
 use crate::report::print_bytes;
 
 /// Options of `carina capture`, `carina trace` and `carina vnet capture`: where to write the
@@ -38,8 +38,14 @@ pub(crate) struct OutputArgs {
 
 impl OutputArgs {
     /// Number of bytes to keep of each packet; `None` keeps all.
-    pub(crate) fn snap_bytes(&self) -> Option<u32> {
-        self.snap
+    ///
+    /// # Errors
+    /// The option is 0, which a file of pcapng takes for all bytes.
+    pub(crate) fn snap_bytes(&self) -> Result<Option<u32>, Failure> {
+        if self.snap == Some(0) {
+            return Err(usage("--snap 0: must be at least 1 byte"));
+        }
+        Ok(self.snap)
     }
 
     /// Opens the output. The time of `--for` begins now.

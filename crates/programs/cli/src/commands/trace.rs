@@ -62,11 +62,8 @@ pub(crate) fn copy_links(
     links: Vec<String>,
     output: &OutputArgs,
 ) -> Outcome {
-    if output.snap_bytes() == Some(0) {
-        return Err(usage("--snap 0: must be at least 1 byte"));
-    }
     let request = TraceRequest {
-        snap_bytes: output.snap_bytes(),
+        snap_bytes: output.snap_bytes()?,
         links,
     };
     let name = &graph.name;

@@ -20,7 +20,7 @@ use super::operator::only;
 use crate::Shared;
 use crate::commands::packet_output::OutputArgs;
 use crate::commands::terminal::{LEAVE, RawTerminal};
-use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS};
 use crate::report::{print_bytes, progress};
 
@@ -89,14 +89,12 @@ pub(crate) fn capture(
     link: &str,
     output: &OutputArgs,
 ) -> Outcome {
-    if output.snap_bytes() == Some(0) {
-        return Err(usage("--snap 0: must be at least 1 byte"));
-    }
+    let snap_bytes = output.snap_bytes()?;
     let report = report(client, vnet)?;
     let link = NamedLink::find(&report, link).map_err(failed)?;
     let (near, far) = (link.near(), link.far());
     let what = || format!("capturing at {near}");
-    let wanted = Copied::of([near, far], output.snap_bytes(), session()?);
+    let wanted = Copied::of([near, far], snap_bytes, session()?);
     let copy = |since: u64, wait: Duration| client.copy(&report.name, &wanted, since, wait);
     let first = copy(0, Duration::ZERO).attempt(what())?;
     let mut sink = output.open(shared)?;
