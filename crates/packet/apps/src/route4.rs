@@ -7,7 +7,7 @@
 //! - outputs: any names
 //! - configuration: `routes`: a list of `{ prefix = "10.0.0.0/8", output = "a" }`; `file`: a file
 //!   with further routes, one per line: `10.0.0.0/8 a`. Of two routes with equal prefixes, the last
-//!   one is used
+//!   one is used. The app reads the file when it is made; later changes have no effect
 //! - counters: `drop_no_route`; `drop_not_ipv4`; `drop_no_link`: packets whose route leads to an
 //!   output without link
 //! - cost: one access to a table of 32 MiB, two for prefixes longer than 24 bits; the accesses of a

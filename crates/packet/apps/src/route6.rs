@@ -7,7 +7,7 @@
 //! - outputs: any names
 //! - configuration: `routes`: a list of `{ prefix = "fd00::/8", output = "a" }`; `file`: a file
 //!   with further routes, one per line: `fd00::/8 a`. Of two routes with equal prefixes, the last
-//!   one is used
+//!   one is used. The app reads the file when it is made; later changes have no effect
 //! - counters: `drop_no_route`; `drop_not_ipv6`; `drop_no_link`: packets whose route leads to an
 //!   output without link
 //! - cost: one access to a table of 256 KiB, and one more per 6 bits beyond the first 16, as far as
