@@ -141,7 +141,7 @@ impl NfvDemo {
             .guests
             .download(RED_SERVER, ("part", DOWNLOAD_BYTES / 4))?;
         self.file.egress_mbps = None;
-        self.change("the limit goes", "egress rate")?;
+        self.change("the demo removes the limit", "egress rate")?;
         let unlimited_mbps = self.guests.download(RED_SERVER, ("all", DOWNLOAD_BYTES))?;
         Ok(Rate {
             limit_mbps,
@@ -172,7 +172,7 @@ impl NfvDemo {
 
     /// Writes the file of ports, and waits until the process has applied the change.
     fn change(&mut self, what: &str, field: &str) -> Result<()> {
-        self.progress.step(format!("{what}: ports.toml is changed"));
+        self.progress.step(format!("{what}: ports.toml has changed"));
         self.file.write()?;
         let line = format!("~ port red-server: {field}");
         self.ports.wait_for(&line, PATIENCE)
