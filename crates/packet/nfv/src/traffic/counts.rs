@@ -32,8 +32,8 @@ pub struct PortCounts {
     /// Bytes of the frames that came from the port, without FCS. Excludes frames that a full link
     /// dropped, which `from_packets` counts.
     pub from_bytes: u64,
-    /// Frames that were delivered to the port, or that the port dropped, for instance because it has
-    /// no guest.
+    /// Frames that were delivered to the port, or that the port dropped, for instance because it
+    /// has no guest.
     pub to_packets: u64,
     /// Total bytes of the frames that `to_packets` counts, without FCS.
     pub to_bytes: u64,

@@ -72,8 +72,8 @@ impl Process {
         })
     }
 
-    /// Changes the ports to what the file describes, and the record with them. A file with errors is
-    /// reported and changes nothing.
+    /// Changes the ports to what the file describes, and the record with them. A file with errors
+    /// is reported and changes nothing.
     fn follow(&mut self, shared: &Shared, source: &Source, record: &mut RecordFile) {
         let (wanted, text) = match source.read_with_text(shared) {
             Ok(wanted) => wanted,
