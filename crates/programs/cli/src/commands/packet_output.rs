@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_beyond_the_count_are_left_out_and_the_statistics_are_kept() {
+    fn packets_beyond_the_count_go_and_statistics_stay() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.pcapng");
         let mut sink = Sink {
