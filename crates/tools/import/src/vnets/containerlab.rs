@@ -27,6 +27,20 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
         }
     }
     let topology = whole.get("topology");
+    if topology.is_none() {
+        let netlab = ["nodes", "links"]
+            .iter()
+            .any(|key| whole.get(key).is_some());
+        let hint = if netlab {
+            "; --from netlab reads files of netlab"
+        } else {
+            ""
+        };
+        return Err(ImportError::Document {
+            file: source.file.to_owned(),
+            reason: format!("it has no `topology`, which files of containerlab have{hint}"),
+        });
+    }
     for (key, value) in topology.map(Yaml::entries).unwrap_or_default() {
         match key.as_str() {
             "nodes" => {}
@@ -65,6 +79,7 @@ fn read_node(draft: &mut Draft, name: &str, node: &Yaml) {
                 Some(mib) => draft.node(name, node.line).memory = Some(mib),
                 None => draft.note(value.line, what, "a node cannot have this much memory"),
             },
+            ("type", _) => draft.note(value.line, what, "a namespace has no type of hardware"),
             ("exec", _) if !value.items().is_empty() => {
                 for command in value.items().iter().filter_map(Yaml::text) {
                     draft.exec(name, command, value.line);

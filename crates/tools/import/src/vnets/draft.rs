@@ -380,8 +380,12 @@ impl Draft {
     pub(super) fn finish(mut self) -> Result<Imported, ImportError> {
         let names = self.names();
         if self.unrated > 0 {
-            let what = format!("{} links without a rate", self.unrated);
-            let why = format!("they have {}; --rate gives another", self.rate);
+            let (links, have) = match self.unrated {
+                1 => ("1 link".to_owned(), "it has"),
+                count => (format!("{count} links"), "they have"),
+            };
+            let what = format!("{links} without a rate");
+            let why = format!("{have} {}; --rate gives another", self.rate);
             self.note(0, what, why);
         }
         self.draw_map();

@@ -58,6 +58,12 @@ pub(super) fn read(source: Source<'_>) -> Result<Imported, ImportError> {
             Some((device, option)) => read_option(&mut draft, device, (option, value), line),
         }
     }
+    let startup = "the files DEVICE.startup";
+    draft.note(
+        0,
+        startup,
+        "they are not read; add their commands to `exec` of a node",
+    );
     for (name, domain) in &domains {
         let ends = domain.ends.iter().map(|(device, interface)| DraftEnd {
             node: device,

@@ -50,7 +50,13 @@ fn read_link(draft: &mut Draft, link: &Yaml, number: usize) {
     ends.extend(link.items().iter().filter_map(node_of));
     for (key, value) in link.entries() {
         match key.as_str() {
-            "interfaces" => ends.extend(value.items().iter().filter_map(node_of)),
+            "interfaces" => {
+                ends.extend(value.items().iter().filter_map(node_of));
+                for item in value.items() {
+                    let node = node_of(item).unwrap_or_default();
+                    note_attributes(draft, &node, item);
+                }
+            }
             "bandwidth" => {
                 // In kbit/s.
                 let kbps = value.text().and_then(|text| text.parse::<u64>().ok());
@@ -58,7 +64,10 @@ fn read_link(draft: &mut Draft, link: &Yaml, number: usize) {
             }
             "mtu" => of.mtu = value.text().and_then(|text| text.parse().ok()),
             "tc" => of.impairment = impairment(draft, value),
-            _ if draft.has(key) => ends.push(key.clone()),
+            _ if draft.has(key) => {
+                ends.push(key.clone());
+                note_attributes(draft, key, value);
+            }
             _ => draft.note(value.line, format!("{} of a link", beginning(key)), SYSTEMS),
         }
     }
@@ -75,6 +84,14 @@ fn read_link(draft: &mut Draft, link: &Yaml, number: usize) {
         })
         .collect();
     draft.join(&format!("lan-{number}"), &ends, of, link.line);
+}
+
+/// Notes what a link says about its end at a node, such as an address.
+fn note_attributes(draft: &mut Draft, node: &str, end: &Yaml) {
+    for (key, value) in end.entries().iter().filter(|(key, _)| key != "node") {
+        let what = format!("{} of {} in a link", beginning(key), beginning(node));
+        draft.note(value.line, what, SYSTEMS);
+    }
 }
 
 /// The node of an entry in a list of ends: a name, or a mapping with `node`.

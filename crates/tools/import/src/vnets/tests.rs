@@ -95,7 +95,7 @@ fn fit_name_is_kept_whatever_comes_before_it() {
         ]
     );
     assert_eq!(
-        notes(&found)[..2],
+        notes(&found)[1..3],
         ["1 the name \"a_b\"", "3 the name \"a+b\""]
     );
 }
@@ -107,7 +107,7 @@ fn network_that_is_too_large_is_refused_at_once() {
     let text = format!("a: {}", "[\n".repeat(1_000_000));
     assert!(refusal(Format::Containerlab, &text).contains("line "));
     let text: String = (0..100_000).map(|n| format!("k{n}: 1\n")).collect();
-    assert!(refusal(Format::Containerlab, &text).contains("no node"));
+    assert!(refusal(Format::Containerlab, &text).contains("no `topology`"));
 }
 
 #[test]

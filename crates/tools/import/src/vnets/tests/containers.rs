@@ -150,7 +150,7 @@ links:
   tc:
     delay: 10
     loss: 1
-- interfaces: [ {node: r2}, {node: h1} ]
+- interfaces: [ {node: r2, ipv4: 10.1.0.1/24}, {node: h1} ]
   mtu: 1400
 - r1-r9
 ";
@@ -176,11 +176,16 @@ links:
     for what in [
         "module",
         "device of r1",
+        "ipv4 of r2 in a link",
         "a link to \"r9\"",
         "network \"lan-5\"",
     ] {
         assert!(notes.contains(what), "{what}: {notes}");
     }
-    let list = imported(Format::Netlab, "t.yml", "nodes: [ a, b ]\nlinks: [ a-b ]\n");
+    let text = "nodes: [ a, b ]\nlinks: [ a-b ]\n";
+    let list = imported(Format::Netlab, "t.yml", text);
     assert_eq!(links(&list), ["a b 100Mbps"]);
+    assert_eq!(list.notes[0].what, "1 link without a rate");
+    let error = refusal(Format::Containerlab, text);
+    assert!(error.contains("--from netlab"), "{error}");
 }
