@@ -8,7 +8,9 @@ pub fn nearest<'a>(word: &str, among: impl IntoIterator<Item = &'a str>) -> Opti
         .into_iter()
         .map(|known| (strsim::levenshtein(word, known), known));
     let (far, known) = closest.min_by_key(|(far, _)| *far)?;
-    (far <= 1 + word.chars().count() / 4).then_some(known)
+    // A word of which no character is left is no misspelling: any two short words are that close.
+    let is_near = far <= 1 + word.chars().count() / 4;
+    (is_near && far < word.chars().count().max(known.chars().count())).then_some(known)
 }
 
 #[cfg(test)]
@@ -19,5 +21,7 @@ mod tests {
     fn nearest_word_is_found_unless_it_is_far() {
         assert_eq!(nearest("sytem", ["system", "eth"]), Some("system"));
         assert_eq!(nearest("frobnicate", ["system", "eth"]), None);
+        assert_eq!(nearest("bb", ["b"]), Some("b"));
+        assert_eq!(nearest("c", ["a", "b"]), None);
     }
 }

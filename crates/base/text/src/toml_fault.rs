@@ -109,6 +109,12 @@ fn words(message: &str, key: Option<&str>, found: Option<&str>) -> String {
         Some((shown, expected)) => {
             let is_text = shown.starts_with("string ");
             let wanted = wanted(expected, is_text);
+            if let Some(key) = key
+                && expected == "a sequence"
+                && found.is_some_and(|found| found == format!("[{key}]"))
+            {
+                return format!("[{key}]: must be [[{key}]], one for each item of the list");
+            }
             return match (key, found.filter(|found| !found.is_empty())) {
                 (Some(key), _) if is_secret(key) => format!("{key}: must be {wanted}"),
                 (Some(key), Some(found)) => format!("{key} = {}: must be {wanted}", cut(found)),
@@ -175,7 +181,10 @@ fn wanted(expected: &str, is_text: bool) -> String {
                 "a map" => "a table".to_owned(),
                 "a sequence" => "a list in [ ]".to_owned(),
                 _ if expected.starts_with("struct ") => "a table".to_owned(),
-                _ => expected.to_owned(),
+                _ => match expected.strip_prefix("an array of length ") {
+                    Some(count) => format!("a list of {count} in [ ]"),
+                    None => expected.to_owned(),
+                },
             };
         }
     };
@@ -209,6 +218,7 @@ mod tests {
         address: Option<Ipv4Addr>,
         inner: Option<Inner>,
         port: Option<Vec<Inner>>,
+        ends: Option<[u8; 2]>,
         auth_key: Option<u32>,
     }
 
@@ -266,6 +276,12 @@ mod tests {
                 "size = true: must be a whole number from -2147483648 to 2147483647",
             ),
             ("inner = 5", 1, "inner = 5: must be a table"),
+            (
+                "[port]\nsize = 1",
+                1,
+                "[port]: must be [[port]], one for each item of the list",
+            ),
+            ("ends = 5", 1, "ends = 5: must be a list of 2 in [ ]"),
             (
                 "[[port]]\nsize = 1\n[[port]]\nsize = \"x\"",
                 4,

@@ -264,6 +264,10 @@ fn xml_is_refused_with_line_and_remedy() {
             &["line 2", "twice"],
         ),
         (
+            "<vnet name='a'>\n<node name='b' cpus='two'/></vnet>",
+            &["line 2", "cpus", "\"two\""],
+        ),
+        (
             "<vnet name='a'>\n<node name='b' boot='hot'/></vnet>",
             &["line 2", "boot", "cold"],
         ),

@@ -238,7 +238,15 @@ impl Element {
     {
         let read = |text: &str| {
             let value = text.trim_ascii().parse();
-            value.map_err(|error| wrong(self.line, format!("{key}: {error}")))
+            value.map_err(|error: T::Err| {
+                let error = error.to_string();
+                // The errors of the standard library's numbers do not name the value.
+                if error.contains(text) {
+                    wrong(self.line, format!("{key}: {error}"))
+                } else {
+                    wrong(self.line, format!("{key}: {text:?}: {error}"))
+                }
+            })
         };
         self.text(key).map(read).transpose()
     }
