@@ -387,6 +387,12 @@ impl Agent {
                 Err(Error::OfProvider(name.to_owned()))
             }
             Ok(network) => {
+                let _removal = network.lock_removal();
+                let now = self.network(name);
+                if !now.is_ok_and(|now| Arc::ptr_eq(&now, &network)) {
+                    // Another caller has removed the network in the meantime.
+                    return Ok(());
+                }
                 network.leave_dif();
                 network.stop();
                 leftovers::remove(&self.vnets.vnet(name), &network.record())?;

@@ -38,6 +38,8 @@ pub(super) struct Network {
     /// When the caller who waits for the network to be ready last asked for events; `None` if the
     /// network does not depend on such a caller.
     followed: Mutex<Option<Instant>>,
+    /// Locked by the caller who removes the network.
+    removal: Mutex<()>,
 }
 
 /// What all networks of a host share.
@@ -151,7 +153,14 @@ impl Network {
             commands: Mutex::new(Some(commands)),
             thread: Mutex::new(Some(thread.spawn(run).attempt("starting a thread")?)),
             followed: Mutex::default(),
+            removal: Mutex::default(),
         })
+    }
+
+    /// Waits until no other caller removes the network. Removals exclude each other while the value
+    /// exists.
+    pub(super) fn lock_removal(&self) -> MutexGuard<'_, ()> {
+        lock(&self.removal)
     }
 
     /// Writes the new record, then begins to change the network to match it.
