@@ -71,8 +71,15 @@ impl Filesystem {
             upper.display(),
             work.display()
         );
-        mount(&["-t", "overlay", "-o", &layers, "carina"], &root)?;
-        Ok(filesystem)
+        match mount(&["-t", "overlay", "-o", &layers, "carina"], &root) {
+            Err(_) if lower == "/" && !is_first_user_namespace() => Err(Error::Unsupported {
+                what: format!("node {name}: filesystem {HOST:?}"),
+                instead: "the kernel lets only root put a layer over the root of the host; name \
+                          a directory without mounts below it, such as an unpacked image, or \
+                          run the command as root",
+            }),
+            mounted => mounted.map(|()| filesystem),
+        }
     }
 
     fn root(&self) -> PathBuf {
@@ -130,6 +137,12 @@ fn is_mount(directory: &Path) -> Result<bool> {
     Ok(own.is_some() && own != above)
 }
 
+/// Whether this process is in the first user namespace of the system, which has all users.
+fn is_first_user_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 fn mount(words: &[&str], at: &Path) -> Result<()> {
     let mut command = Command::new("mount");
     command.args(words).arg(at);
@@ -151,8 +164,10 @@ fn run(command: &mut Command, what: &str) -> Result<()> {
     Err(std::io::Error::other(problem)).attempt(what)
 }
 
-/// Enters a root: `$1` is its path, `$2` the host name, `$3` the script.
-const ENTER: &str = "echo \"$2\" >/proc/sys/kernel/hostname || exit 125\n\
+/// Enters a root: `$1` is its path, `$2` the host name, `$3` the script. In a user namespace only
+/// the system call sets the host name, which `hostname` makes.
+const ENTER: &str = "{ echo \"$2\" >/proc/sys/kernel/hostname; } 2>/dev/null ||\n\
+                     hostname \"$2\" || exit 125\n\
                      for d in dev proc sys; do\n\
                      [ -d \"$1/$d\" ] || mkdir \"$1/$d\" || exit 125\n\
                      [ $d = sys ] && mount -t sysfs carina \"$1/sys\" && continue\n\
