@@ -48,11 +48,12 @@ impl Node {
         match self.run(script, limit) {
             Ok(output) if output.is_success() => Ok(output.text()),
             Ok(output) => {
-                let (status, text) = (output.status, output.error_text());
-                Err(failed(format!(
-                    "exit status {status}: {}",
-                    beginning(&text)
-                )))
+                let outputs = [output.error_text(), output.text()];
+                let printed = match outputs.iter().find(|text| !text.is_empty()) {
+                    Some(text) => format!(": {}", beginning(text)),
+                    None => ", without output".to_owned(),
+                };
+                Err(failed(format!("exit status {}{printed}", output.status)))
             }
             Err(Error::Timeout { limit, .. }) => Err(failed(format!(
                 "it has not ended after {limit:?}; exec_deadline sets the longest time"
