@@ -73,7 +73,13 @@ pub(crate) fn trace(
         let passed = part.links.iter();
         let passed =
             passed.filter(|link| trace.places.iter().any(|place| place.link == link.number));
-        let without = passed.filter_map(|link| Some(vnet.has_flow(link).err()?.to_string()));
+        let off = vnet.switched_off();
+        let without = passed.flat_map(|link| {
+            let reason = off.reason(link);
+            let down = reason.map(|reason| format!("link {} is down: {reason}", link.number));
+            let fault = vnet.has_flow(link).err().map(|error| error.to_string());
+            down.into_iter().chain(fault)
+        });
         let without: Vec<String> = without.collect();
         trace.findings.extend(without);
     }
