@@ -64,6 +64,7 @@ fn link_goes_down_and_up_by_its_timetable() {
     assert!(reason(&network, 1).is_none() && reason(&network, 2).is_none());
     let tests = network.agent().test("flapping").unwrap();
     assert!(tests.iter().all(|test| test.holds), "{tests:?}");
+    assert!(tests[0].seen.contains("link 0 is down"), "{tests:?}");
 
     // The next agent follows the timetable where this one has left it.
     network.restart_agent();

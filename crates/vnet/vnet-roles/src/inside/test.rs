@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use carina_api::ErrorBody;
 use carina_vnet::document::{Document, Test};
-use carina_vnet::host_part::LinkState;
+use carina_vnet::host_part::{Cause, LinkState};
 use carina_vnet::report::TestReport;
 
-use super::{Answer, Look, NodeRequest};
+use super::{Answer, EndReport, Look, NodeRequest};
 
 /// A function that sends a request and returns its answer or refusal.
 pub type SendRequest<'a> = dyn Fn(NodeRequest) -> Result<Answer, ErrorBody> + Sync + 'a;
 
-/// Probes each link from each of its ends, then runs each test of the document.
+/// Probes each link from each of its ends, then runs each test of the document. A link that is
+/// switched off at one of its ends is not probed, and the first test names it.
 pub fn run(document: &Document, look: &Look, ask: &SendRequest<'_>) -> Vec<TestReport> {
     let mut reports = vec![probes(look, ask)];
     reports.extend(document.test.iter().map(|test| one(look, test, ask)));
@@ -22,8 +23,15 @@ pub fn run(document: &Document, look: &Look, ask: &SendRequest<'_>) -> Vec<TestR
 }
 
 fn probes(look: &Look, ask: &SendRequest<'_>) -> TestReport {
+    let is_off = |end: &&EndReport| end.state.is_switched_off();
+    let off: BTreeSet<u32> = look
+        .ends
+        .iter()
+        .filter(is_off)
+        .map(|end| end.link)
+        .collect();
     let mut failed = Vec::new();
-    for end in &look.ends {
+    for end in look.ends.iter().filter(|end| !off.contains(&end.link)) {
         let Some((node, interface)) = end.end.split_once(':') else {
             continue;
         };
@@ -40,18 +48,22 @@ fn probes(look: &Look, ask: &SendRequest<'_>) -> TestReport {
     }
     let links: BTreeSet<u32> = look.ends.iter().map(|end| end.link).collect();
     let down = look.ends.iter().filter(|end| end.state != LinkState::Up);
+    let mut seen = if failed.is_empty() {
+        format!("probes have passed {} links", links.len() - off.len())
+    } else {
+        let (failed, down) = (failed.join("; "), down.count());
+        format!("{failed}; {down} ends of links are down")
+    };
+    for link in off {
+        seen.push_str(&format!(
+            "; link {link}: {}",
+            Cause::Operator.words_of_link()
+        ));
+    }
     TestReport {
         test: "every link, both ways".to_owned(),
         holds: failed.is_empty(),
-        seen: if failed.is_empty() {
-            format!("probes have passed {} links", links.len())
-        } else {
-            format!(
-                "{}; {} ends of links are down",
-                failed.join("; "),
-                down.count()
-            )
-        },
+        seen,
     }
 }
 
