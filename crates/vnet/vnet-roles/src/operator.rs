@@ -319,15 +319,19 @@ impl Client {
             .map(drop)
     }
 
-    /// Takes a link down or up, at each of its ends.
+    /// Takes a link down or up, at its ends at the same time: a host whose end goes up probes the
+    /// link, and no probe passes before the other end is up.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`], of the first end that has one.
     pub fn switch_link(&self, name: &str, link: &LinkReport, is_up: bool) -> Answer<()> {
-        for ask in inside::link_switches(link, is_up) {
-            self.ask(name, &ask)?;
-        }
-        Ok(())
+        let asks = inside::link_switches(link, is_up);
+        std::thread::scope(|scope| {
+            let ends = asks.iter().map(|ask| scope.spawn(|| self.ask(name, ask)));
+            let ends: Vec<_> = ends.collect();
+            let mut outcomes = ends.into_iter().map(|end| end.join());
+            outcomes.try_for_each(|outcome| outcome.expect("a request does not panic").map(drop))
+        })
     }
 
     /// Probes all links of a network, and runs the tests of its document.
