@@ -164,7 +164,9 @@ pub enum Error {
     #[error("impairment: {0}")]
     Impairment(String),
     /// A network of this name exists already.
-    #[error("network {0} already exists: change it, or remove it first")]
+    #[error(
+        "network {0} already exists: `carina vnet apply` changes it, `carina vnet down {0}` removes it"
+    )]
     Exists(String),
     /// There is no network of this name.
     #[error("this host has no network {name}; it has: {known}")]

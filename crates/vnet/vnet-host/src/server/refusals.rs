@@ -33,7 +33,9 @@ impl From<Error> for ErrorBody {
             | Error::Cancelled
             | Error::OfProvider(_)
             | Error::Taken(_) => ErrorCode::Conflict,
-            Error::Unsupported { .. } => ErrorCode::Unsupported,
+            Error::Unsupported { .. } | Error::Access(RegisterError::NoDif { .. }) => {
+                ErrorCode::Unsupported
+            }
             Error::Timeout { .. } | Error::Image(ImageError::Locked { .. }) => ErrorCode::TimedOut,
             _ => ErrorCode::Internal,
         };

@@ -65,7 +65,10 @@ impl<S: Store> Operations<S> {
         self.vno.refresh(now).map_err(store_refusal)?;
         match (self.vno.seen(&name).is_some(), is_new) {
             (true, true) => {
-                let what = format!("network {name} already exists: change it, or remove it first");
+                let what = format!(
+                    "network {name} already exists: `carina vnet apply` changes it, `carina vnet \
+                     down {name}` removes it"
+                );
                 return Err(ErrorBody::new(ErrorCode::DuplicateName, what));
             }
             (false, false) => return Err(self.unknown(&name)),
