@@ -228,8 +228,15 @@ impl Drop for Page {
 /// # Errors
 /// The agent that runs serves no page, or no agent can be started.
 pub(super) fn show_page(shared: &Shared, address: SocketAddr) -> Outcome {
-    reach_or_start_with(shared, Some(address))?;
-    let url = PageFile::read_of(&shared.run_dir()).map_err(|_| {
+    let client = reach_or_start_with(shared, Some(address))?;
+    let mut page = PageFile::read_of(&shared.run_dir());
+    if page.is_err() && client.list().is_ok_and(|networks| networks.is_empty()) {
+        // An agent that another command has started may be about to end, unless it gets requests.
+        std::thread::sleep(TRANSIENT_END);
+        reach_or_start_with(shared, Some(address))?;
+        page = PageFile::read_of(&shared.run_dir());
+    }
+    let url = page.map_err(|_| {
         failed(format!(
             "serving the page at {address}: an agent runs already, and serves no page. End it with \
              its networks (`carina vnet down --all`), or restart it as `carina vnet agent --web \
@@ -491,6 +498,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// How long an agent may take until it answers.
 const START: Duration = Duration::from_secs(20);
+/// A transient agent without networks ends within this time after its last request.
+const TRANSIENT_END: Duration = Duration::from_millis(1500);
 
 /// A client of the running agent, without a check that one runs.
 pub(super) fn client(shared: &Shared) -> Client {

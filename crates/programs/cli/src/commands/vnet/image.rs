@@ -95,12 +95,8 @@ fn add(shared: &Shared, store: &ImageStore, args: AddArgs) -> Outcome {
         print_json(&image)
     } else {
         print_line(format!(
-            "{}: {}, {} in the file, {} as a disk, SHA-256 {}",
-            image.name,
-            image.format,
-            size(image.bytes),
-            size(image.virtual_bytes),
-            image.disk
+            "{}: {}, {} bytes in the file, {} bytes as a disk, SHA-256 {}",
+            image.name, image.format, image.bytes, image.virtual_bytes, image.disk
         ))
     }
 }

@@ -110,7 +110,7 @@ pub(super) fn restore(shared: &Shared, from: &Path) -> Outcome {
     let from = absolute(from)?;
     let restoring = format!("restoring {}", from.display());
     let (client, report) = ask_or_start(shared, &restoring, |client| client.restore(&from))?;
-    follow_until_settled(shared, &client, &report.name)
+    follow_until_settled(shared, &client, (&report.name, 0))
 }
 
 /// Makes a path absolute, because the agent may have another working directory.

@@ -79,7 +79,7 @@ pub(super) fn up(shared: &Shared, args: &UpArgs) -> Outcome {
         }
     })?;
     let deadline = args.deadline.of(&document);
-    let outcome = follow_within(&client, name, &interrupt, deadline);
+    let outcome = follow_within(&client, (name, 0), &interrupt, deadline);
     if let Err(failure) = &outcome
         && !args.keep
     {
@@ -109,14 +109,22 @@ pub(super) fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let client = client_with_agent(shared)?;
+    let seen = last_event(&client, name);
     client
         .apply(&document)
         .attempt(format!("changing network {name}"))?;
     let deadline = args.deadline.of(&document);
-    show_report(shared, &follow_within(&client, name, &interrupt, deadline)?)
+    let outcome = follow_within(&client, (name, seen), &interrupt, deadline);
+    show_report(shared, &outcome?)
 }
 
-/// Prints events until the network is ready, with the default deadline.
+/// Number of the last event of a network; 0 if there is none, or no such network.
+pub(super) fn last_event(client: &Client, name: &str) -> u64 {
+    let events = client.events(name, 0, Duration::ZERO).unwrap_or_default();
+    events.last().map_or(0, |event| event.number)
+}
+
+/// Prints the events of a new network until the network is ready, with the default deadline.
 ///
 /// # Errors
 /// The network cannot be made, or Ctrl-C or the deadline comes first.
@@ -125,20 +133,20 @@ pub(super) fn follow(
     name: &str,
     interrupt: &Interrupt,
 ) -> Result<VnetReport, Failure> {
-    follow_within(client, name, interrupt, Deadline::usual())
+    follow_within(client, (name, 0), interrupt, Deadline::usual())
 }
 
-/// Prints events until the network is ready or the deadline has passed.
+/// Prints the events of a network after event number `seen`, until the network is ready or the
+/// deadline has passed.
 ///
 /// # Errors
 /// Those of [`follow`].
 fn follow_within(
     client: &Client,
-    name: &str,
+    (name, mut seen): (&str, u64),
     interrupt: &Interrupt,
     deadline: Deadline,
 ) -> Result<VnetReport, Failure> {
-    let mut seen = 0;
     loop {
         let events = client.events(name, seen, FOLLOW);
         for event in events.attempt(format!("waiting for network {name}"))? {
@@ -170,13 +178,19 @@ fn follow_within(
     }
 }
 
-/// Prints events until a network of this host's agent is ready, and then its state.
+/// Prints the events of a network of this host's agent after event number `seen`, until the network
+/// is ready, and then its state.
 ///
 /// # Errors
 /// Those of [`follow`].
-pub(super) fn follow_until_settled(shared: &Shared, client: &Client, name: &str) -> Outcome {
+pub(super) fn follow_until_settled(
+    shared: &Shared,
+    client: &Client,
+    (name, seen): (&str, u64),
+) -> Outcome {
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
-    show_report(shared, &follow(client, name, &interrupt)?)
+    let report = follow_within(client, (name, seen), &interrupt, Deadline::usual());
+    show_report(shared, &report?)
 }
 
 /// Removes networks, whether or not their agent runs.

@@ -34,6 +34,11 @@ fn report_text(report: &VnetReport) -> String {
     for obstacle in &report.obstacles {
         text.push_str(&format!("  {obstacle}\n"));
     }
+    format!("{text}\n{}", parts_text(report))
+}
+
+/// The nodes and links of a network as two tables.
+pub(super) fn parts_text(report: &VnetReport) -> String {
     let mut nodes = Table::new(["NODE", "STATE", "CONSOLE", "INTERFACES"]);
     for node in &report.nodes {
         let interfaces = node
@@ -57,7 +62,7 @@ fn report_text(report: &VnetReport) -> String {
     for link in &report.links {
         links.row(link_cells(link));
     }
-    format!("{text}\n{nodes}\n\n{links}")
+    format!("{nodes}\n\n{links}")
 }
 
 fn link_cells(link: &LinkReport) -> [String; 8] {

@@ -4,7 +4,7 @@ use carina_vnet::report::NodeSwitch;
 use carina_vnet_host::link_name::NamedLink;
 
 use super::agent::client;
-use super::network::{follow_until_settled, report_of};
+use super::network::{follow_until_settled, last_event, report_of};
 use super::network_report::{link_word, node_word};
 use super::roles::inside;
 use super::roles::operator::{self, OperatorArgs};
@@ -72,9 +72,10 @@ pub(super) fn node(shared: &Shared, args: &NodeArgs, what: NodeSwitch) -> Outcom
         None => {
             let name = report_of(shared, args.vnet.as_deref())?.name;
             let client = client(shared);
+            let seen = last_event(&client, &name);
             let report = client.switch_node(&name, &args.node, what).attempt(doing)?;
             if what != NodeSwitch::Stop {
-                return follow_until_settled(shared, &client, &name);
+                return follow_until_settled(shared, &client, (&name, seen));
             }
             report
         }
@@ -117,10 +118,11 @@ pub(super) fn link(shared: &Shared, command: &LinkCommand) -> Outcome {
         }
         None => {
             let client = client(shared);
+            let seen = last_event(&client, &before.name);
             let switched = client.switch_link(&before.name, named.number, is_up);
             let report = switched.attempt(doing)?;
             if is_up {
-                return follow_until_settled(shared, &client, &before.name);
+                return follow_until_settled(shared, &client, (&before.name, seen));
             }
             report
         }

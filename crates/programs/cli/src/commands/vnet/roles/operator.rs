@@ -17,6 +17,7 @@ use serde_json::json;
 use super::address;
 use crate::Shared;
 use crate::commands::vnet::deadline::Deadline;
+use crate::commands::vnet::network_report::parts_text;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::interrupt::{Interrupt, TAKING_SIGNALS, end_with_signal};
 use crate::report::{print_json, print_line, progress};
@@ -125,7 +126,7 @@ pub(crate) fn up(
         "the VNO keeps network {name} until `carina vnet down {name} --vno …`, even if this \
          command is killed"
     ));
-    let outcome = follow(client, name, &interrupt, deadline);
+    let outcome = follow(client, (name, 0), &interrupt, deadline);
     if outcome.is_err() && !keeps {
         progress(format!("removing the unfinished network {name}"));
         if let Err(error) = client.remove(name) {
@@ -147,19 +148,21 @@ pub(crate) fn apply(
 ) -> Outcome {
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
+    // If there is no such network, the change is refused with that reason.
+    let events = client.events(name, 0, Duration::ZERO).unwrap_or_default();
+    let last = events.last().map_or(0, |event| event.number);
     let changed = client.apply(document);
     changed.attempt(format!("changing network {name}"))?;
-    show(shared, &follow(client, name, &interrupt, deadline)?)
+    show(shared, &follow(client, (name, last), &interrupt, deadline)?)
 }
 
-/// Prints events until the network is ready.
+/// Prints the events of a network after event number `last`, until the network is ready.
 fn follow(
     client: &Client,
-    name: &str,
+    (name, mut last): (&str, u64),
     interrupt: &Interrupt,
     deadline: Deadline,
 ) -> Result<Seen, Failure> {
-    let mut last = 0;
     loop {
         let what = || format!("waiting for network {name}");
         for event in client.events(name, last, FOLLOW).attempt(what())? {
@@ -197,7 +200,7 @@ pub(crate) fn down(shared: &Shared, client: &Client, name: Option<&str>, all: bo
     let names = if all {
         known
     } else {
-        vec![chosen(name, &known)?]
+        vec![chosen_at_vno(name, &known)?]
     };
     for name in &names {
         let what = || format!("removing network {name}");
@@ -247,14 +250,23 @@ pub(crate) fn list(shared: &Shared, client: &Client) -> Outcome {
     print_line(table)
 }
 
-/// Prints the state and the conditions of the network `name`; `None` means the only network.
+/// Prints the state and the conditions of the network `name`; `None` means the only network. As text
+/// also its nodes and links, once hosts report them.
 ///
 /// # Errors
 /// There is no such network, or `name` is `None` and there is not exactly one network.
 pub(crate) fn status(shared: &Shared, client: &Client, name: Option<&str>) -> Outcome {
-    let name = chosen(name, &known(client)?)?;
+    let name = chosen_at_vno(name, &known(client)?)?;
     let seen = client.seen(&name).attempt(format!("asking for {name}"))?;
-    show(shared, &seen)
+    show(shared, &seen)?;
+    if shared.json {
+        return Ok(());
+    }
+    // A network that is not made yet has no report, and some delegates may not read it.
+    match client.report(&name) {
+        Ok(report) => print_line(format!("\n{}", parts_text(&report))),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Prints the events of a network since its VNO was started.
@@ -267,7 +279,7 @@ pub(crate) fn events(
     name: Option<&str>,
     follows: bool,
 ) -> Outcome {
-    let name = chosen(name, &known(client)?)?;
+    let name = chosen_at_vno(name, &known(client)?)?;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
     let (mut last, mut wait) = (0, Duration::ZERO);
     loop {
@@ -292,7 +304,7 @@ pub(crate) fn events(
 /// # Errors
 /// There is no network, or there are several; or the VNO does not answer.
 pub(crate) fn only(client: &Client, name: Option<&str>) -> Result<String, Failure> {
-    chosen(name, &known(client)?)
+    chosen_at_vno(name, &known(client)?)
 }
 
 fn known(client: &Client) -> Result<Vec<String>, Failure> {
@@ -315,6 +327,20 @@ pub(crate) fn chosen(name: Option<&str>, known: &[String]) -> Result<String, Fai
             "there are several networks; name one of {}",
             known.join(", ")
         ))),
+    }
+}
+
+/// Like [`chosen`], of the networks of a VNO that the caller may see.
+///
+/// # Errors
+/// Those of [`chosen`].
+fn chosen_at_vno(name: Option<&str>, known: &[String]) -> Result<String, Failure> {
+    match (name, known) {
+        (None, []) => Err(failed(
+            "the VNO has no network on which you have rights; for its operator, `carina vnet up \
+             --vno ...` makes one",
+        )),
+        _ => chosen(name, known),
     }
 }
 
