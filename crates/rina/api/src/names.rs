@@ -116,7 +116,7 @@ name_type!(
 name_type!(
     /// Name of an IPCP or a VM, unique on its system: 1 to 64 of `A-Z a-z 0-9 . _ -`, not starting
     /// with `.` or `-`. It is safe in file names, URLs and command lines.
-    LocalName, "an IPCP or VM", check_local
+    LocalName, "a VM, an IPCP or a lab", check_local
 );
 
 /// Port-id: number of a flow on one system. Zero is never assigned.

@@ -27,19 +27,14 @@ pub(super) fn status_text(status: &Status) -> String {
         "STATE",
         "NEIGHBOURS",
     ]);
+    let mut troubles = String::new();
     for system in &status.systems {
         let mut name = system.name.clone();
         let mut place = system.place.clone();
         if let Some(trouble) = &system.trouble {
-            let cells = [
-                name,
-                place,
-                "-".into(),
-                "-".into(),
-                "-".into(),
-                trouble.clone(),
-            ];
-            table.row(cells);
+            // The reason is too long for a column.
+            let _ = write!(troubles, "\n{name}: {trouble}");
+            table.row([name.as_str(), place.as_str(), "-", "-", "-", "no answer"]);
             continue;
         }
         for ipcp in system
@@ -63,6 +58,9 @@ pub(super) fn status_text(status: &Status) -> String {
         }
     }
     let mut text = table.to_string();
+    if !troubles.is_empty() {
+        text = format!("{}\n{troubles}", text.trim_end());
+    }
     if !status.apps.is_empty() {
         let mut apps = Table::new(["SYSTEM", "APPLICATION", "STATE"]);
         for app in &status.apps {
