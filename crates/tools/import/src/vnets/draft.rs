@@ -378,6 +378,12 @@ impl Draft {
     /// # Errors
     /// The draft has something that no document can express.
     pub(super) fn finish(mut self) -> Result<Imported, ImportError> {
+        if self.nodes.is_empty() {
+            return Err(ImportError::Document {
+                file: self.file,
+                reason: "it has no node; --from names the format of a file".to_owned(),
+            });
+        }
         let names = self.names();
         if self.unrated > 0 {
             let (links, have) = match self.unrated {

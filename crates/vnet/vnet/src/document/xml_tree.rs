@@ -117,7 +117,7 @@ fn parse_as(text: &str, is_foreign: bool) -> Result<Element, DocumentError> {
     root.ok_or_else(|| {
         wrong(
             end,
-            "the document has no element; it must begin with <vnet name=\"…\">",
+            "the text has no XML element; a document begins with <vnet name=\"…\">",
         )
     })
 }

@@ -8,7 +8,7 @@ use carina_vnet::document::Span;
 
 use super::agent::client;
 use super::clock::unix_now;
-use super::network::{client_with_agent, report_of};
+use super::network::{client_of, report_of};
 use super::roles::operator::{OperatorArgs, only};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, usage};
@@ -93,7 +93,7 @@ pub(super) fn token(shared: &Shared, args: &TokenArgs) -> Outcome {
                 at: args.at.clone(),
                 rights,
             };
-            client_with_agent(shared)?
+            client_of(shared, name)?
                 .token(name, access, &wanted)
                 .attempt(what)?
         }
@@ -116,7 +116,7 @@ pub(super) fn revoke(shared: &Shared, args: &RevokeArgs) -> Outcome {
     let what = format!("revoking tokens of {user} at access point {access} of network {name}");
     let done = match args.operator.client(shared)? {
         Some(vno) => vno.revoke(name, access, user).attempt(what)?,
-        None => client_with_agent(shared)?
+        None => client_of(shared, name)?
             .revoke(name, access, user)
             .attempt(what)?,
     };

@@ -6,7 +6,7 @@ use carina_vnet::document::Span;
 use carina_vnet_roles::serving::moves::MoveRequest;
 
 use super::agent::{ask_or_start, client};
-use super::network::{client_with_agent, follow_until_settled, report_of};
+use super::network::{client_of, follow_until_settled, report_of};
 use super::roles::operator::{self, OperatorArgs};
 use crate::Shared;
 use crate::failure::{Attempt, Outcome, usage};
@@ -79,7 +79,7 @@ pub(super) fn migrate(shared: &Shared, args: &MigrateArgs) -> Outcome {
 pub(super) fn save(shared: &Shared, name: &str, into: &Path) -> Outcome {
     end_with_signal(shared.json).attempt(TAKING_SIGNALS)?;
     let into = absolute(into)?;
-    let saved = client_with_agent(shared)?.save(name, &into);
+    let saved = client_of(shared, name)?.save(name, &into);
     let report = saved.attempt(format!("saving network {name}"))?;
     if shared.json {
         return print_json(&report);

@@ -108,7 +108,7 @@ pub(super) fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     }
     let name = &document.vnet.name;
     let interrupt = Interrupt::take().attempt(TAKING_SIGNALS)?;
-    let client = client_with_agent(shared)?;
+    let client = client_of(shared, name)?;
     let seen = last_event(&client, name);
     client
         .apply(&document)
@@ -403,6 +403,21 @@ pub(super) fn client_with_agent(shared: &Shared) -> Result<Client, Failure> {
             return Ok(client);
         }
         std::thread::sleep(LOOK);
+    }
+}
+
+/// A client of the agent, for a request about the network `name`.
+///
+/// # Errors
+/// Those of [`client_with_agent`]; also if no agent runs, because there is no network.
+pub(super) fn client_of(shared: &Shared, name: &str) -> Result<Client, Failure> {
+    let client = client_with_agent(shared)?;
+    match client.list() {
+        Err(ClientError::Connect { source, .. }) if is_missing(&source) => Err(failed(format!(
+            "there is no network {name} here; `carina vnet up` makes one"
+        ))),
+        // The request reports any other error.
+        _ => Ok(client),
     }
 }
 
