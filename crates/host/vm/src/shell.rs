@@ -214,6 +214,10 @@ impl Shell {
         command: &str,
         deadline: Instant,
     ) -> std::result::Result<(), NoAnswer> {
+        // The guest takes a command without any part for one whose text was lost.
+        if command.is_empty() {
+            return self.send(&format!("\nTEXT {id} \n"), deadline);
+        }
         let mut parts = command.as_bytes().chunks(PART_BYTES);
         parts.try_for_each(|part| {
             // An earlier connection, or a request in vain, may have left a line without its end.

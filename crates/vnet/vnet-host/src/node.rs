@@ -138,6 +138,10 @@ impl Node {
             System::Namespace(node) => node.configure(part, whole),
             System::Machine(node) => {
                 let script = machine::configuration(part);
+                if script.is_empty() {
+                    // A machine without links.
+                    return Ok(());
+                }
                 let output = node.run(&script, CONFIGURE)?;
                 if output.is_success() {
                     Ok(())
