@@ -165,8 +165,8 @@ pub enum Error {
     Impairment(String),
     /// A network of this name exists already.
     #[error(
-        "network {0} already exists: `carina vnet apply` changes it, `carina vnet down {0}` removes \
-         it"
+        "network {0} already exists: `carina vnet apply` changes it, `carina vnet down {0}` \
+         removes it"
     )]
     Exists(String),
     /// There is no network of this name.

@@ -44,8 +44,8 @@ pub enum RegisterError {
     /// A token with the right `dif` (membership in the network's DIF) is requested, but the access
     /// point's node is not a member of a DIF.
     #[error(
-        "access point {access} of network {network} cannot grant the right `dif`: its node, {node}, \
-         is not a member of a DIF, because no link of that node has `as = \"dif\"`"
+        "access point {access} of network {network} cannot grant the right `dif`: its node, \
+         {node}, is not a member of a DIF, because no link of that node has `as = \"dif\"`"
     )]
     NoDif {
         /// Name of the access point whose node is not a member of a DIF.

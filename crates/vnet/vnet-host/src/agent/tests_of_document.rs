@@ -12,8 +12,8 @@ use crate::probe::Asks;
 use crate::vnet::Vnet;
 use carina_vnet::report::TestReport;
 
-/// Probes all links, then runs each test of the document. A link that is switched off is not probed,
-/// and the first test names it.
+/// Probes all links, then runs each test of the document. A link that is switched off is not
+/// probed, and the first test names it.
 pub(super) fn run(vnet: &Vnet, record: &Record) -> Result<Vec<TestReport>> {
     let probed = vnet.probe(&record.part, PING);
     let off = vnet.switched_off();

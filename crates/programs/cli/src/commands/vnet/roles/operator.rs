@@ -250,8 +250,8 @@ pub(crate) fn list(shared: &Shared, client: &Client) -> Outcome {
     print_line(table)
 }
 
-/// Prints the state and the conditions of the network `name`; `None` means the only network. As text
-/// also its nodes and links, once hosts report them.
+/// Prints the state and the conditions of the network `name`; `None` means the only network. As
+/// text also its nodes and links, once hosts report them.
 ///
 /// # Errors
 /// There is no such network, or `name` is `None` and there is not exactly one network.
