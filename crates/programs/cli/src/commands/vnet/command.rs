@@ -148,13 +148,13 @@ pub(crate) enum VnetCommand {
     /// The host takes no new nodes until `undrain`. Nodes move one after another. If a node cannot
     /// move to any host, no node moves, and the command prints each such node with the reason.
     #[command(
-        after_help = "Example:\n  carina vnet drain h1 --pip 127.0.0.1:7101 --keys keys\n\n\
+        after_help = "Example:\n  carina vnet drain h1 --pip 127.0.0.1:7101 --keys uk\n\n\
         Exit code 3: a node cannot move, and the host takes new nodes as before. Exit code 1: some \
         nodes have not moved; the host takes no new nodes, and the same command resumes."
     )]
     Drain(roles::draining::DrainArgs),
     /// Allow a provider's host to take nodes again after `drain`
-    #[command(after_help = "Example:\n  carina vnet undrain h1 --pip 127.0.0.1:7101 --keys keys")]
+    #[command(after_help = "Example:\n  carina vnet undrain h1 --pip 127.0.0.1:7101 --keys uk")]
     Undrain(roles::draining::HostArgs),
     /// Save a running network to a new directory: document, addresses, and the memory of its VMs
     ///
@@ -225,7 +225,7 @@ pub(crate) enum VnetCommand {
     /// neighbours' interfaces to the node lose the carrier signal.
     #[command(
         after_help = "Examples:\n  carina vnet stop r1\n  carina --json vnet stop r1 \
-        --vnet demo\n  carina vnet stop r1 --vnet demo --vno 127.0.0.1:7099 --keys keys\n\n\
+        --vnet demo\n  carina vnet stop r1 --vnet demo --vno 127.0.0.1:7099 --keys operator\n\n\
         Exit code 1: there is no such node. `apply` leaves the node stopped."
     )]
     Stop(switching::NodeArgs),
@@ -277,13 +277,13 @@ pub(crate) enum VnetCommand {
     #[command(
         after_help = "Examples:\n  carina vnet token demo home --user alice --for 12h\n  \
         carina vnet token demo home --user alice --at 203.0.113.7 | ssh laptop carina vnet join -\n\
-        \x20\x20carina vnet token demo home --user alice --vno 127.0.0.1:7099 --keys keys"
+        \x20\x20carina vnet token demo home --user alice --vno 127.0.0.1:7099 --keys operator"
     )]
     Token(access::TokenArgs),
     /// Revoke all tokens of an end user, and disconnect the user's system
     #[command(
         after_help = "Examples:\n  carina vnet revoke demo home --user alice\n  \
-        carina vnet revoke demo home --user alice --vno 127.0.0.1:7099 --keys keys"
+        carina vnet revoke demo home --user alice --vno 127.0.0.1:7099 --keys operator"
     )]
     Revoke(access::RevokeArgs),
     /// List the end users of each access point of a network: address, state, and bytes sent and
