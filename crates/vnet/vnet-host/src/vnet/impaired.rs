@@ -71,9 +71,9 @@ impl Vnet {
             };
             impairment::write(&self.dir, &all)?;
             match (on_top.is_none(), link.impairment.is_none()) {
-                (false, _) => "is impaired",
-                (true, true) => "is no longer impaired",
-                (true, false) => "is impaired as its document says",
+                (false, _) => format!("is impaired: {}", on_top.over(&link.impairment)),
+                (true, true) => "is no longer impaired".to_owned(),
+                (true, false) => "is impaired as its document says".to_owned(),
             }
         };
         self.run_links(&part)?;

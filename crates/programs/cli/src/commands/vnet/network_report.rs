@@ -41,10 +41,11 @@ fn report_text(report: &VnetReport) -> String {
 pub(super) fn parts_text(report: &VnetReport) -> String {
     let mut nodes = Table::new(["NODE", "STATE", "CONSOLE", "INTERFACES"]);
     for node in &report.nodes {
-        let interfaces = node
-            .interfaces
-            .iter()
-            .map(|interface| format!("{} {}", interface.name, interface.address));
+        let interfaces = node.interfaces.iter().map(|interface| {
+            let address6 = interface.address6.as_ref();
+            let address6 = address6.map_or_else(String::new, |address6| format!(" {address6}"));
+            format!("{} {}{address6}", interface.name, interface.address)
+        });
         let console = if node.is_console_ready {
             "answers"
         } else {
