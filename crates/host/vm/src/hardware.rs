@@ -59,13 +59,16 @@ impl Hardware {
     ///
     /// # Errors
     ///
-    /// As for [`Qmp::connect`] and [`Qmp::execute`]; or the machine boots from a disk, or has a
-    /// card that sits on no port.
+    /// As for [`Qmp::connect`] and [`Qmp::execute`]; or an earlier version of Carina has started the
+    /// machine with a disk, or the machine has a card that sits on no port.
     pub fn read(record: &Record) -> Result<Hardware> {
-        if record.from_disk {
+        if record.from_disk && !record.keeps_disk_open {
             return Err(Error::Invalid {
                 what: format!("machine {}", record.name),
-                reason: "boots from a disk; only machines without a disk can be moved".into(),
+                reason:
+                    "its disk cannot be moved, because an earlier version of Carina has started \
+                         it; restart the machine"
+                        .into(),
             });
         }
         let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;

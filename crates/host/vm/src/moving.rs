@@ -25,6 +25,7 @@ use crate::error::{Context, Error, Result};
 use crate::hardware::Hardware;
 use crate::hash::hash_of_file;
 use crate::machine::{Life, Machine};
+use crate::moving_disk::{DiskCopy, end_disk_copy};
 use crate::network::{Nic, NicId};
 use crate::qmp::{Migration, Qmp, RunState};
 use crate::running::Running;
@@ -81,6 +82,9 @@ impl Running {
     pub fn arrive_over(&self, connection: BorrowedFd<'_>) -> Result<()> {
         let mut qmp = self.qmp()?;
         qmp.whole_memory()?;
+        if self.record().from_disk {
+            qmp.prepare_disk(false)?;
+        }
         qmp.migrate_incoming(connection)
     }
 
@@ -131,16 +135,33 @@ impl Running {
 /// when [`Running::has_arrived`] of the other machine returns, and does not run there before
 /// [`Running::resume`].
 ///
-/// `at_stop` is called at most once, when the guest pauses here.
+/// `at_stop` is called at most once, when the guest pauses here. `disk` is the copy of the
+/// machine's disk, if the other machine has another disk; the copy is complete when this returns.
 ///
 /// # Errors
 ///
 /// The migration fails or exceeds `limit`, or a QMP request fails. After `limit` the migration is
 /// cancelled, and the guest continues here unless its QEMU has ended. After a failed request the
-/// migration may still complete.
+/// migration may still complete. If the copy of the disk fails, the guest continues here.
 pub fn send_guest(
     record: &Record,
     connection: UnixStream,
+    disk: Option<&DiskCopy>,
+    limit: Duration,
+    at_stop: impl FnOnce(),
+) -> Result<Migration> {
+    let sent = try_send(record, connection, disk, limit, at_stop);
+    if sent.is_err() && disk.is_some() {
+        // The first error is reported.
+        let _ = end_disk_copy(record);
+    }
+    sent
+}
+
+fn try_send(
+    record: &Record,
+    connection: UnixStream,
+    disk: Option<&DiskCopy>,
     limit: Duration,
     at_stop: impl FnOnce(),
 ) -> Result<Migration> {
@@ -148,6 +169,10 @@ pub fn send_guest(
     let mut events = Qmp::connect(&record.events, LIMIT)?;
     let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;
     qmp.whole_memory()?;
+    if record.from_disk {
+        qmp.prepare_disk(disk.is_some())?;
+    }
+    let mut disk = disk;
     qmp.set_downtime_limit(DOWNTIME_MS[0])?;
     qmp.migrate(connection.as_fd())?;
     // QEMU now has the only copy of the descriptor, so the other end sees when QEMU closes it.
@@ -158,6 +183,13 @@ pub fn send_guest(
         let has_stopped = at_stop.is_some() && events.wait_event("STOP", |_| true, SLICE).is_ok();
         if has_stopped && let Some(act) = at_stop.take() {
             act();
+        }
+        if let Some(copy) = disk
+            && qmp.awaits_switchover()?
+        {
+            copy.complete(&mut qmp)?;
+            qmp.switch_over()?;
+            disk = None;
         }
         match qmp.migration() {
             Ok(None) => {}

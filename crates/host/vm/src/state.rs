@@ -44,6 +44,10 @@ pub struct Record {
     /// Whether the machine boots a user's disk image, not Carina's own guest.
     #[serde(default)]
     pub from_disk: bool,
+    /// Whether QEMU keeps the disk open for writing while it does not run the guest. Otherwise QEMU
+    /// would open the disk again when it resumes, as another user who may not.
+    #[serde(default)]
+    pub keeps_disk_open: bool,
     /// The key of the template that the machine was cloned from; `None` if it is not a clone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
@@ -298,6 +302,7 @@ mod tests {
         let file = directory.join(format!("{name}.console"));
         Record {
             from_disk: false,
+            keeps_disk_open: false,
             template: None,
             is_partial: false,
             name: name.into(),

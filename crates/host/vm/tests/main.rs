@@ -7,5 +7,6 @@
 mod boot;
 mod cards;
 mod clones;
+mod disks;
 mod streams;
 mod support;

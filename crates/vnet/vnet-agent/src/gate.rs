@@ -17,7 +17,9 @@ use carina_vnet_roles::keys::{Tls, party_of};
 use carina_vnet_roles::log::Log;
 use carina_vnet_roles::shares::{Share, Shares};
 use carina_vnet_roles::wire::limit_buffers;
-use rustls::{ServerConnection, StreamOwned};
+use rustls::ServerConnection;
+
+use crate::halves::Session;
 
 /// Accepts nodes from the agents of other hosts until it is dropped; a node that is being received
 /// then is still completed.
@@ -148,18 +150,18 @@ impl Inner {
         })?;
         set_limits(&stream, PIECE)?;
         limit_buffers(&stream, BUFFER_BYTES)?;
-        let mut wire = StreamOwned::new(session, stream);
+        let sockets = [stream.try_clone()?, stream.try_clone()?];
+        let (mut wire, session) = Session::split(session.into(), sockets);
         let taken = self.agent.take_node(&caller.name, &mut wire);
         taken.map_err(io::Error::other)?;
-        wire.conn.send_close_notify();
         // The peer may have closed the connection.
-        let _ = wire.conn.complete_io(&mut wire.sock);
+        let _ = session.close(stream);
         Ok(())
     }
 }
 
 impl GuestCaller for AgentConnector {
-    fn call(&self, host: &str, at: &str) -> io::Result<Box<dyn GuestWire>> {
+    fn call(&self, host: &str, at: &str) -> io::Result<GuestWire> {
         let callee = Callee {
             party: Identity {
                 role: Role::Agent,
@@ -171,7 +173,11 @@ impl GuestCaller for AgentConnector {
         let connection = callee.connect().map_err(io::Error::other)?;
         let stream = connection.into_stream(PIECE)?;
         stream.sock.limit_buffers(BUFFER_BYTES)?;
-        Ok(Box::new(stream))
+        let sockets = {
+            let other = stream.sock.duplicate()?;
+            [stream.sock, other]
+        };
+        Ok(Session::split(stream.conn.into(), sockets).0)
     }
 }
 

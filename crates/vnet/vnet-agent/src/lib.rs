@@ -17,6 +17,7 @@ mod copies;
 mod error;
 mod executions;
 mod gate;
+mod halves;
 mod hosting;
 mod open_agent;
 mod safe_errors;

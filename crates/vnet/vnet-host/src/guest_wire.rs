@@ -10,23 +10,50 @@
 //! ```
 //!
 //! A message is JSON text after its length in four bytes, most significant byte first. A piece has
-//! the same format; a piece of length 0 is the end. The protocol does not encrypt or authenticate:
-//! the connection that carries it must do so.
+//! the same format; a piece of length 0 is the end. If the offer has a disk, pieces of two streams
+//! follow it ([`with_disk`]). The protocol does not encrypt or authenticate: the connection that
+//! carries it must do so.
+
+pub(crate) mod with_disk;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use carina_vm::Hardware;
 use carina_vnet::host_part::VnetId;
+use carina_vnet_images::MovingDisk;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// A connection between the agents of two hosts, over which a guest moves. Its reads and writes
-/// time out by themselves.
-pub trait GuestWire: Read + Write + Send {}
+/// time out by themselves, with the error kind `WouldBlock` or `TimedOut`. One thread may read while
+/// another writes.
+pub struct GuestWire {
+    reader: Box<dyn Read + Send>,
+    writer: Box<dyn Write + Send>,
+}
 
-impl<T: Read + Write + Send> GuestWire for T {}
+impl GuestWire {
+    /// A connection that is read by way of `reader` and written by way of `writer`.
+    #[must_use]
+    pub fn new(
+        reader: impl Read + Send + 'static,
+        writer: impl Write + Send + 'static,
+    ) -> GuestWire {
+        GuestWire {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+        }
+    }
+}
+
+impl fmt::Debug for GuestWire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestWire").finish_non_exhaustive()
+    }
+}
 
 /// Connects to the agents of other hosts.
 pub trait GuestCaller: Send + Sync + std::fmt::Debug {
@@ -34,7 +61,7 @@ pub trait GuestCaller: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// The agent is not reached, or another one answers.
-    fn call(&self, host: &str, at: &str) -> io::Result<Box<dyn GuestWire>>;
+    fn call(&self, host: &str, at: &str) -> io::Result<GuestWire>;
 }
 
 /// The first message of the source host: which node it will send, and with which hardware.
@@ -51,6 +78,9 @@ pub struct Offer {
     pub hardware: Hardware,
     /// The numbers of the machine's cards, by interface name.
     pub cards: BTreeMap<String, u32>,
+    /// The node's disk, which is sent before the guest; `None` for a node without a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<MovingDisk>,
 }
 
 /// The last message of the source: everything was sent.
@@ -76,19 +106,19 @@ pub enum Reply {
 ///
 /// # Errors
 /// The connection breaks or times out.
-pub fn write(wire: &mut dyn GuestWire, message: &impl Serialize) -> io::Result<()> {
+pub fn write(wire: &mut GuestWire, message: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec(message).map_err(io::Error::other)?;
-    write_piece(wire, &text)?;
-    wire.flush()
+    write_piece(&mut wire.writer, &text)?;
+    wire.writer.flush()
 }
 
 /// Reads the next message, and parses it as `T`. Blocks until the message has arrived.
 ///
 /// # Errors
 /// The connection breaks or times out, or the message is of another kind.
-pub fn read<T: DeserializeOwned>(wire: &mut dyn GuestWire) -> io::Result<T> {
+pub fn read<T: DeserializeOwned>(wire: &mut GuestWire) -> io::Result<T> {
     let mut text = Vec::new();
-    read_piece(wire, MESSAGE_MAX, &mut text)?;
+    read_piece(&mut wire.reader, MESSAGE_MAX, &mut text)?;
     serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
@@ -96,13 +126,13 @@ pub fn read<T: DeserializeOwned>(wire: &mut dyn GuestWire) -> io::Result<T> {
 ///
 /// # Errors
 /// The connection breaks or times out.
-pub fn send_pieces(from: &mut UnixStream, wire: &mut dyn GuestWire) -> io::Result<()> {
+pub fn send_pieces(from: &mut UnixStream, wire: &mut GuestWire) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
     loop {
         let length = from.read(&mut buffer)?;
-        write_piece(wire, &buffer[..length])?;
+        write_piece(&mut wire.writer, &buffer[..length])?;
         if length == 0 {
-            return wire.flush();
+            return wire.writer.flush();
         }
     }
 }
@@ -111,10 +141,10 @@ pub fn send_pieces(from: &mut UnixStream, wire: &mut dyn GuestWire) -> io::Resul
 ///
 /// # Errors
 /// The connection breaks or times out, or QEMU accepts no more.
-pub fn take_pieces(wire: &mut dyn GuestWire, to: &mut dyn Write) -> io::Result<()> {
+pub fn take_pieces(wire: &mut GuestWire, to: &mut dyn Write) -> io::Result<()> {
     let mut buffer = Vec::new();
     loop {
-        read_piece(wire, PIECE, &mut buffer)?;
+        read_piece(&mut wire.reader, PIECE, &mut buffer)?;
         if buffer.is_empty() {
             return to.flush();
         }
@@ -122,13 +152,13 @@ pub fn take_pieces(wire: &mut dyn GuestWire, to: &mut dyn Write) -> io::Result<(
     }
 }
 
-fn write_piece(wire: &mut dyn GuestWire, bytes: &[u8]) -> io::Result<()> {
+fn write_piece(wire: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
     wire.write_all(&length.to_be_bytes())?;
     wire.write_all(bytes)
 }
 
-fn read_piece(wire: &mut dyn GuestWire, bytes_max: usize, into: &mut Vec<u8>) -> io::Result<()> {
+fn read_piece(wire: &mut dyn Read, bytes_max: usize, into: &mut Vec<u8>) -> io::Result<()> {
     let mut length = [0; 4];
     wire.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length) as usize;
@@ -146,12 +176,19 @@ const MESSAGE_MAX: usize = 64 << 10;
 const PIECE: usize = 256 << 10;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The two ends of a connection.
+    pub(crate) fn pair() -> (GuestWire, GuestWire) {
+        let (near, far) = UnixStream::pair().unwrap();
+        let wire = |stream: UnixStream| GuestWire::new(stream.try_clone().unwrap(), stream);
+        (wire(near), wire(far))
+    }
 
     #[test]
     fn guest_comes_as_it_was_sent() {
-        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let (mut near, mut far) = pair();
         let (mut qemu, mut out) = UnixStream::pair().unwrap();
         let (mut taken, mut other) = UnixStream::pair().unwrap();
         let sent: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
@@ -182,8 +219,8 @@ mod tests {
             &[0, 0, 0, 2, b'{', b'x'],
             &[0, 0, 0, 9, b'{'],
         ] {
-            let (mut near, mut far) = UnixStream::pair().unwrap();
-            near.write_all(bytes).unwrap();
+            let (mut near, mut far) = pair();
+            near.writer.write_all(bytes).unwrap();
             drop(near);
             assert!(read::<Sent>(&mut far).is_err());
         }

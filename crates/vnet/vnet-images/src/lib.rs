@@ -6,6 +6,7 @@
 //!   STORE/names/NAME.json            the image of a name
 //!   STORE/nodes/UID/NODE.HASH.qcow2  what a node has written, over the disk with that hash
 //!   STORE/nodes/UID/NODE.iso         the volume for cloud-init in the node
+//!   STORE/nodes/UID/NODE.instance    UID of the host from which the node moved here
 //!   STORE/lock                       locked while images are added or removed
 //! ```
 //!
@@ -18,6 +19,7 @@ mod absent;
 mod adding;
 mod error;
 mod leftovers;
+mod moving_disk;
 mod node_disk;
 mod seed;
 
@@ -34,6 +36,7 @@ pub use self::absent::absent_is_done;
 pub use self::adding::NewImage;
 pub use self::error::ImageError;
 use self::error::{Attempt, Result};
+pub use self::moving_disk::MovingDisk;
 pub use self::node_disk::NodeDisk;
 
 /// The name of Carina's own guest, which is not in the store.

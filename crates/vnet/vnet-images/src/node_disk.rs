@@ -38,44 +38,77 @@ impl ImageStore {
     /// There is no such image, or a program is missing or fails.
     pub fn node_disk(&self, vnet: VnetId, node: &NodePart) -> Result<NodeDisk> {
         let image = self.find(&node.image)?;
-        let directory = self.of_network(vnet);
-        let what = || format!("making {}", directory.display());
-        fs::create_dir_all(&directory).attempt(what())?;
-        let name = format!("{}.{}.qcow2", node.name, short(&image.disk));
-        self.remove_disks(vnet, &node.name, Some(&name))?;
-        let disk = directory.join(name);
-        if !disk.exists() {
-            let base = self.blob(&image.disk);
-            let base = base.to_string_lossy();
-            let words = [
-                "create",
-                "-q",
-                "-f",
-                "qcow2",
-                "-F",
-                &image.format,
-                "-b",
-                &base,
-            ];
-            qemu_img(&words, &[&disk])?;
+        let disk = self.disk_of(vnet, &node.name, &image);
+        let kept = if disk.exists() {
+            vec![disk.clone(), self.instance_file(vnet, &node.name)]
+        } else {
+            Vec::new()
+        };
+        self.remove_disks(vnet, &node.name, &kept)?;
+        if kept.is_empty() {
+            self.make_disk(vnet, &node.name, &image)?;
         }
-        let seed = directory.join(format!("{}.iso", node.name));
-        Seed::of(vnet, node, image.user_data.as_deref()).write(&seed)?;
+        let seed = self.of_network(vnet).join(format!("{}.iso", node.name));
+        let instance = self.instance_of(vnet, &node.name);
+        Seed::of(instance, node, image.user_data.as_deref()).write(&seed)?;
         let args = self.args(&image, &seed);
         Ok(NodeDisk { disk, seed, args })
     }
 
-    /// Removes the disks of a node, except the file `but`.
+    /// Path of the disk of a node, based on this image.
+    pub(crate) fn disk_of(&self, vnet: VnetId, node: &str, image: &StoredImage) -> PathBuf {
+        let name = format!("{node}.{}.qcow2", short(&image.disk));
+        self.of_network(vnet).join(name)
+    }
+
+    /// Creates an empty disk of a node, based on this image.
+    pub(crate) fn make_disk(&self, vnet: VnetId, node: &str, image: &StoredImage) -> Result<()> {
+        let directory = self.of_network(vnet);
+        let what = || format!("making {}", directory.display());
+        fs::create_dir_all(&directory).attempt(what())?;
+        let base = self.blob(&image.disk);
+        let base = base.to_string_lossy();
+        let words = [
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-F",
+            &image.format,
+            "-b",
+            &base,
+        ];
+        qemu_img(&words, &[&self.disk_of(vnet, node, image)]).map(drop)
+    }
+
+    /// With what the instance ID of a node begins: the UID of the network on the host where the
+    /// node was created.
+    pub(crate) fn instance_of(&self, vnet: VnetId, node: &str) -> VnetId {
+        let written = fs::read_to_string(self.instance_file(vnet, node));
+        let written = written.ok().and_then(|text| text.parse().ok());
+        written.unwrap_or(vnet)
+    }
+
+    pub(crate) fn set_instance(&self, vnet: VnetId, node: &str, instance: VnetId) -> Result<()> {
+        let path = self.instance_file(vnet, node);
+        fs::write(&path, instance.to_string()).attempt(format!("writing {}", path.display()))
+    }
+
+    fn instance_file(&self, vnet: VnetId, node: &str) -> PathBuf {
+        self.of_network(vnet).join(format!("{node}.instance"))
+    }
+
+    /// Removes the disks of a node and the files beside them, except the files `kept`.
     ///
     /// # Errors
     /// A disk cannot be removed.
-    pub fn remove_disks(&self, vnet: VnetId, node: &str, but: Option<&str>) -> Result<()> {
+    pub fn remove_disks(&self, vnet: VnetId, node: &str, kept: &[PathBuf]) -> Result<()> {
         let directory = self.of_network(vnet);
         for file in entries(&directory)? {
             // Names of nodes contain no dots.
             let is_of = file.split('.').next() == Some(node);
-            if is_of && Some(file.as_str()) != but {
-                let path = directory.join(file);
+            let path = directory.join(file);
+            if is_of && !kept.contains(&path) {
                 // A directory is an unfinished seed.
                 let removed = if path.is_dir() {
                     fs::remove_dir_all(&path)

@@ -21,9 +21,9 @@ pub(crate) struct Seed {
 
 impl Seed {
     /// The seed of a node, with its name and the names, addresses and routes of its interfaces. The
-    /// instance ID depends on the interfaces, so that cloud-init configures changed ones at the
+    /// instance ID begins with `instance`. It depends on the interfaces, so that cloud-init configures changed ones at the
     /// next start.
-    pub(crate) fn of(vnet: VnetId, node: &NodePart, user_data: Option<&str>) -> Seed {
+    pub(crate) fn of(instance: VnetId, node: &NodePart, user_data: Option<&str>) -> Seed {
         let network_config = network_config(node);
         let mut hash: u32 = 0;
         for byte in network_config.bytes() {
@@ -31,7 +31,9 @@ impl Seed {
         }
         let name = &node.name;
         Seed {
-            meta_data: format!("instance-id: {vnet}-{name}-{hash:08x}\nlocal-hostname: {name}\n"),
+            meta_data: format!(
+                "instance-id: {instance}-{name}-{hash:08x}\nlocal-hostname: {name}\n"
+            ),
             network_config,
             user_data: user_data.unwrap_or("#cloud-config\n{}\n").to_owned(),
         }
@@ -49,9 +51,12 @@ impl Seed {
         ] {
             fs::write(directory.join(name), text).attempt(what())?;
         }
-        let made = make(&directory, path);
+        // A QEMU from which the node moves to another may still have the earlier file open.
+        let part = path.with_extension("part");
+        let made = make(&directory, &part);
         fs::remove_dir_all(&directory).attempt(what())?;
-        made
+        made?;
+        fs::rename(&part, path).attempt(what())
     }
 }
 
@@ -137,7 +142,7 @@ const PROGRAMS: [&str; 3] = ["genisoimage", "mkisofs", "xorrisofs"];
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use carina_vnet::division::{Placement, divide};
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
 
     /// The part of a single host with nodes a, b, c and these links.
-    fn part(links: &[[&str; 2]]) -> HostPart {
+    pub(crate) fn part(links: &[[&str; 2]]) -> HostPart {
         let mut text = "[vnet]\nname = \"x\"\n[node.a]\n[node.b]\n[node.c]\n".to_owned();
         for ends in links {
             text.push_str(&format!("[[link]]\nends = {ends:?}\nrate = \"1Mbps\"\n"));

@@ -68,6 +68,17 @@ impl Wire {
         }
     }
 
+    /// A second handle of the same connection, with the same limits.
+    ///
+    /// # Errors
+    /// The system has no free descriptor.
+    pub fn duplicate(&self) -> io::Result<Wire> {
+        match self {
+            Wire::Tcp(stream) => stream.try_clone().map(Wire::Tcp),
+            Wire::Flow(stream) => stream.get_ref().try_clone().map(Wire::of_flow),
+        }
+    }
+
     /// A handle to end the connection from another thread.
     ///
     /// # Errors

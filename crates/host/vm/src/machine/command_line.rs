@@ -214,7 +214,9 @@ impl Machine {
                 reason: "has nothing to boot; give it an image or a disk".into(),
             }),
             Some(Boot::Disk(disk)) => {
-                let drive = format!("file={},if=virtio", escape(disk));
+                // Without the last word, QEMU opens the disk for writing when the guest resumes, as
+                // a user who may not.
+                let drive = format!("file={},if=virtio,auto-read-only=off", escape(disk));
                 args.extend(["-drive", &drive].map(OsString::from));
                 if self.private_files.iter().any(|(kind, _)| *kind == SEED) {
                     let file = escape(&self.path(SEED));

@@ -118,6 +118,7 @@ impl Machine {
             log: self.path("log"),
             qemu_log: self.path("qemu.log"),
             from_disk: matches!(self.boot, Some(Boot::Disk(_))),
+            keeps_disk_open: matches!(self.boot, Some(Boot::Disk(_))),
             template: match life {
                 Life::Clone { key, .. } => Some(key.to_owned()),
                 Life::Awaiting { hardware, .. } => hardware.template.clone(),

@@ -104,6 +104,44 @@ impl Qmp {
         }
     }
 
+    /// Whether a migration has paused the guest and waits for the command to send the rest.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Qmp::execute`].
+    pub(crate) fn awaits_switchover(&mut self) -> Result<bool> {
+        let value = self.execute("query-migrate", json!({}))?;
+        Ok(value
+            .get("status")
+            .is_some_and(|status| status == SWITCHOVER))
+    }
+
+    /// Lets a migration that has paused the guest send the rest.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Qmp::execute`].
+    pub(crate) fn switch_over(&mut self) -> Result<()> {
+        self.execute("migrate-continue", json!({ "state": SWITCHOVER }))
+            .map(drop)
+    }
+
+    /// Sets what later migrations of a machine do with its disk. Before a guest is sent whose disk
+    /// is being copied, `waits` makes the migration wait for [`Qmp::switch_over`] when it has
+    /// paused the guest. QEMU opens the disk of a guest that has arrived when the guest resumes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Qmp::execute`].
+    pub(crate) fn prepare_disk(&mut self, waits: bool) -> Result<()> {
+        let to = |name, state| json!({ "capability": name, "state": state });
+        let waits = to("pause-before-switchover", waits);
+        let capabilities = json!([waits, to("late-block-activate", true)]);
+        let arguments = json!({ "capabilities": capabilities });
+        self.execute("migrate-set-capabilities", arguments)
+            .map(drop)
+    }
+
     /// Makes later migrations skip memory in a shared file, which the other end has already, and
     /// makes QEMU report their progress in `MIGRATION` events. Both ends of a migration need this.
     ///
@@ -201,5 +239,7 @@ impl Qmp {
     }
 }
 
+/// QEMU's name of the state of a migration that has paused the guest and waits.
+const SWITCHOVER: &str = "pre-switchover";
 /// Limit of the migration's speed, higher than memory can be copied.
 const BYTES_PER_SECOND: u64 = 4 << 30;

@@ -55,7 +55,7 @@ impl Agent {
     /// # Errors
     /// The provider has not ordered this move, or the node does not arrive completely. The agent
     /// that sends the node gets the error as well.
-    pub fn take_node(&self, from: &str, wire: &mut dyn GuestWire) -> Result<()> {
+    pub fn take_node(&self, from: &str, wire: &mut GuestWire) -> Result<()> {
         let offer: Offer = guest_wire::read(wire).attempt(format!("taking a node of {from}"))?;
         let network = self.network(&part_name(offer.vnet));
         match network.and_then(|network| network.vnet()) {

@@ -19,15 +19,17 @@ use std::sync::Mutex;
 use carina_namespaces::namespace_file;
 use carina_vm::{Hardware, NicId, Running};
 use carina_vnet::host_part::{HostPart, NodePart};
+use carina_vnet_images::{ImageStore, OWN};
 use serde::{Deserialize, Serialize};
 
 use super::Site;
 use super::bare::{CONNECT, Cards, bare, nics};
-use super::machine::{MachineNode, Started};
+use super::machine::{Access, MachineNode, Started};
 use super::moving::ARRIVE;
 use crate::confinement::Confinement;
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
+use crate::guest_wire::Offer;
 use crate::making::{make_taps, remove_named};
 use crate::names::{end_of, ports_namespace};
 use crate::removal::remove_file;
@@ -58,9 +60,23 @@ pub(crate) struct ArrivalNote {
     pub cards: BTreeMap<String, u32>,
     /// Whether this host has received the complete state of the guest.
     pub has_all: bool,
+    /// Whether the node has a disk, which is made for the arrival.
+    #[serde(default)]
+    pub has_disk: bool,
 }
 
 impl ArrivalNote {
+    /// Removes the disk that was made for the arrival.
+    ///
+    /// # Errors
+    /// The disk cannot be removed.
+    pub(crate) fn remove_disk(&self, part: &HostPart) -> Result<()> {
+        if self.has_disk {
+            ImageStore::of_this_host().remove_disks(part.vnet, &self.node, &[])?;
+        }
+        Ok(())
+    }
+
     /// The known cards of a node's interfaces, by MAC address.
     fn cards_of(&self, part: &NodePart) -> Cards {
         let cards = part.interfaces.iter();
@@ -78,13 +94,15 @@ impl Arrival {
     pub(crate) fn prepare(
         site: &Site<'_>,
         part: &NodePart,
-        hardware: &Hardware,
+        offer: &Offer,
         note: ArrivalNote,
     ) -> Result<Arrival> {
-        let made = Arrival::try_prepare(site, part, hardware, note.clone());
+        check_disk(part, offer)?;
+        let made = Arrival::try_prepare(site, part, offer, note.clone());
         made.inspect_err(|_| {
             // The first error is reported.
             let _ = remove_named(site.whole, &note.ports);
+            let _ = note.remove_disk(site.whole);
             let _ = forget_arrival(site.dir, &note.node);
         })
     }
@@ -92,10 +110,11 @@ impl Arrival {
     fn try_prepare(
         site: &Site<'_>,
         part: &NodePart,
-        hardware: &Hardware,
+        offer: &Offer,
         note: ArrivalNote,
     ) -> Result<Arrival> {
         let what = || format!("awaiting VM {}", part.name);
+        let hardware = &offer.hardware;
         let directory = site.dir.destination();
         fs::create_dir_all(&directory).attempt(what())?;
         write(&directory, &note)?;
@@ -116,6 +135,9 @@ impl Arrival {
                 instead: "the sending host sends a machine with more memory or processors than \
                      the provider ordered here",
             });
+        }
+        if let Some(disk) = &offer.disk {
+            ImageStore::of_this_host().await_disk(site.whole.vnet, part, disk)?;
         }
         let (machine, bare) = bare(site, part, &directory)?;
         let nics = nics(site, part, &cards);
@@ -166,10 +188,20 @@ impl Arrival {
         Ok(near)
     }
 
+    /// Makes QEMU receive the disk of the guest. Returns the connection over which it comes.
+    pub(crate) fn begin_disk(&self) -> Result<UnixStream> {
+        let what = format!("receiving the disk of VM {}", self.note.node);
+        self.running.serve_disk().attempt(what)
+    }
+
     /// Waits until QEMU has the complete guest. To be called after all was written.
     pub(crate) fn wait(&self) -> Result<()> {
-        let what = format!("receiving VM {}", self.note.node);
-        self.running.has_arrived(ARRIVE).attempt(what)
+        let what = || format!("receiving VM {}", self.note.node);
+        self.running.has_arrived(ARRIVE).attempt(what())?;
+        if self.note.has_disk {
+            self.running.end_disk_service().attempt(what())?;
+        }
+        Ok(())
     }
 
     /// Records that the guest has arrived completely.
@@ -200,12 +232,17 @@ impl Arrival {
         forget_arrival(dir, &name)?;
         let console = &self.running.record().console;
         let console = carina_sys::connect_stream(console, CONNECT).attempt(what())?;
-        let started = Started {
-            running: self.running,
-            cards: Mutex::new(self.note.cards_of(part)),
-            confinement: self.confinement,
+        let access = if self.note.has_disk {
+            self.running.detach();
+            Access::Foreign(Some(self.confinement))
+        } else {
+            Access::Started(Started {
+                running: self.running,
+                cards: Mutex::new(self.note.cards_of(part)),
+                confinement: self.confinement,
+            })
         };
-        Ok((MachineNode::arrived(&name, machines, started), console))
+        Ok((MachineNode::arrived(&name, machines, access), console))
     }
 
     /// Moves the files of a machine to the place of one that an earlier agent has started, and
@@ -220,7 +257,8 @@ impl Arrival {
         forget_arrival(dir, &name)
     }
 
-    /// Ends the QEMU and removes everything of the arrival.
+    /// Ends the QEMU and removes everything of the arrival. A disk that has arrived completely stays
+    /// if `part` contains the node: its next QEMU boots from it.
     ///
     /// # Errors
     /// The QEMU cannot be ended, or something cannot be removed.
@@ -234,6 +272,9 @@ impl Arrival {
             killed.attempt(format!("stopping VM {}", note.node))?;
         }
         remove_named(part, &note.ports)?;
+        if !(note.has_all && part.node(&note.node).is_some()) {
+            note.remove_disk(part)?;
+        }
         forget_arrival(dir, &note.node)
     }
 }
@@ -270,9 +311,22 @@ pub(crate) fn arrival_notes(dir: &VnetDir) -> Result<Vec<ArrivalNote>> {
 pub(crate) fn forget_arrival(dir: &VnetDir, node: &str) -> Result<()> {
     let path = path_of(&dir.destination(), node);
     remove_file(&path)?;
+    remove_file(&dir.destination().join(format!("{node}.nbd")))?;
     // The directory may be in use by other moves.
     let _ = fs::remove_dir(dir.destination());
     Ok(())
+}
+
+/// Checks that the offer has a disk if the node has one, and that this host has its image.
+fn check_disk(part: &NodePart, offer: &Offer) -> Result<()> {
+    match &offer.disk {
+        Some(disk) if part.image != OWN => Ok(ImageStore::of_this_host().check_moving(part, disk)?),
+        None if part.image == OWN => Ok(()),
+        _ => Err(Error::Unsupported {
+            what: format!("awaiting VM {}", part.name),
+            instead: "the sending host sends a node with a disk as one without, or the reverse",
+        }),
+    }
 }
 
 /// Whether the offered hardware stays within the part's limits; the source host is not trusted.

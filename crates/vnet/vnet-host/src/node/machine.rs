@@ -124,11 +124,11 @@ impl MachineNode {
     }
 
     /// A machine that has arrived from another host and runs.
-    pub(super) fn arrived(name: &str, machines: PathBuf, started: Started) -> MachineNode {
+    pub(super) fn arrived(name: &str, machines: PathBuf, access: Access) -> MachineNode {
         MachineNode {
             name: name.to_owned(),
             machines,
-            access: RwLock::new(Access::Started(started)),
+            access: RwLock::new(access),
         }
     }
 

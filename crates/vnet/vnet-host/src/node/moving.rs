@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use carina_vm::{Hardware, Migration, Record, Running, SavedGuest};
+use carina_vm::{DiskCopy, DiskSocket, Hardware, Migration, Record, Running, SavedGuest};
 use carina_vnet::host_part::{HostPart, NodePart};
 
 use super::Site;
@@ -83,17 +83,11 @@ impl MachineNode {
             Access::Started(Started { cards, .. }) => {
                 cards.lock().unwrap_or_else(PoisonError::into_inner).clone()
             }
-            Access::Found(_) => hardware
+            Access::Found(_) | Access::Foreign(_) => hardware
                 .cards
                 .iter()
                 .map(|card| (card.mac, card.nic()))
                 .collect(),
-            Access::Foreign(_) => {
-                return Err(Error::Unsupported {
-                    what: format!("moving or saving VM {}", part.name),
-                    instead: "the node has its own disk, which cannot leave its host",
-                });
-            }
         };
         let is_known = |mac: &[u8; 6]| cards.contains_key(mac);
         if !part
@@ -146,15 +140,36 @@ impl Move<'_> {
     }
 
     /// Sends the guest over a connection to another agent, whose QEMU waits for it. Afterwards the
-    /// guest is paused. Calls `at_stop` when it pauses.
+    /// guest is paused. Calls `at_stop` when it pauses. First sends the disk by way of `disk`, if the
+    /// machine has one.
     pub(crate) fn send_into(
         &self,
         connection: UnixStream,
+        disk: Option<&DiskSocket>,
         limit: Duration,
         at_stop: impl FnOnce(),
     ) -> Result<Migration> {
-        let what = format!("sending VM {}", self.record.name);
-        carina_vm::send_guest(&self.record, connection, limit, at_stop).attempt(what)
+        let what = || format!("sending VM {}", self.record.name);
+        let began = Instant::now();
+        let copy = disk.map(|disk| DiskCopy::begin(&self.record, disk, limit));
+        let copy = copy.transpose().attempt(what())?;
+        let left = limit.saturating_sub(began.elapsed());
+        carina_vm::send_guest(&self.record, connection, copy.as_ref(), left, at_stop)
+            .attempt(what())
+    }
+
+    /// Whether the machine has a disk of its own.
+    pub(crate) fn has_disk(&self) -> bool {
+        self.record.from_disk
+    }
+
+    /// A socket to which the machine's QEMU connects, to send its disk in the move of this number.
+    pub(crate) fn disk_socket(&self, part: &HostPart, number: u64) -> Result<DiskSocket> {
+        let what = || format!("sending the disk of VM {}", self.record.name);
+        let name = format!("carina-disk-{number:016x}");
+        namespace::within(&ports_namespace(part.vnet), || {
+            DiskSocket::create(&self.record, &name).attempt(what())
+        })
     }
 
     /// Sends the guest to the new QEMU. Calls `at_stop` when the guest is paused.
@@ -164,7 +179,7 @@ impl Move<'_> {
         let (near, far) = UnixStream::pair().attempt(what())?;
         new_qemu.arrive_over(far.as_fd()).attempt(what())?;
         drop(far);
-        let sent = carina_vm::send_guest(&self.record, near, SEND, at_stop).attempt(what())?;
+        let sent = carina_vm::send_guest(&self.record, near, None, SEND, at_stop).attempt(what())?;
         new_qemu.has_arrived(ARRIVE).attempt(what())?;
         Ok(sent)
     }
@@ -192,10 +207,13 @@ impl Move<'_> {
         let rejoined = stream
             .attempt(what())
             .and_then(|attempt| console.rejoin(attempt));
+        let confinement = self.confinement.take().unwrap_or_default();
+        let cards = std::mem::take(&mut self.cards);
+        let is_foreign = matches!(*self.access, Access::Foreign(_));
         let started = Started {
             running: new_qemu,
-            cards: Mutex::new(std::mem::take(&mut self.cards)),
-            confinement: self.confinement.take().unwrap_or_default(),
+            cards: Mutex::new(cards),
+            confinement: confinement.clone(),
         };
         let before = std::mem::replace(&mut *self.access, Access::Started(started));
         let machines = &self.node.machines;
@@ -214,6 +232,12 @@ impl Move<'_> {
             new_qemu
                 .adopt(machines, &name, Some(&network))
                 .attempt(what())?;
+        }
+        if is_foreign {
+            let after = Access::Foreign(Some(confinement));
+            if let Access::Started(started) = std::mem::replace(&mut *self.access, after) {
+                started.running.detach();
+            }
         }
         Ok(rejoined)
     }

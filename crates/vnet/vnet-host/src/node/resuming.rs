@@ -36,9 +36,13 @@ pub(super) fn restored(
     Ok(((running, confinement), cards))
 }
 
-/// Resumes a paused guest; does nothing if the guest runs.
+/// Resumes a paused guest; does nothing if the guest runs. Ends a copy of its disk that was not
+/// completed.
 pub(super) fn go_on(record: &Record) -> Result<()> {
     let what = || format!("resuming VM {}", record.name);
+    if record.from_disk {
+        carina_vm::end_disk_copy(record).attempt(what())?;
+    }
     let state = carina_vm::guest_state(record).attempt(what())?;
     if state.running {
         Ok(())

@@ -11,6 +11,7 @@ use carina_vnet::message::{MoveState, ReceiveNode};
 use super::{Vnet, lock};
 use crate::directory::VnetDir;
 use crate::error::{Attempt, Error, Result};
+use crate::guest_wire::with_disk::take_both;
 use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
 use crate::making::{make_ends, remove_named, rename};
 use crate::names::end_of;
@@ -64,7 +65,7 @@ impl Vnet {
         &self,
         from: &str,
         offer: &Offer,
-        wire: &mut dyn GuestWire,
+        wire: &mut GuestWire,
     ) -> Result<()> {
         let taken = self.try_receive(from, offer, wire);
         if let Err(error) = &taken {
@@ -74,7 +75,7 @@ impl Vnet {
         taken
     }
 
-    fn try_receive(&self, from: &str, offer: &Offer, wire: &mut dyn GuestWire) -> Result<()> {
+    fn try_receive(&self, from: &str, offer: &Offer, wire: &mut GuestWire) -> Result<()> {
         let number = offer.number;
         let is_awaited = lock(&self.arrivals).get(&number).is_some_and(|candidate| {
             candidate.from == from
@@ -97,7 +98,7 @@ impl Vnet {
         done
     }
 
-    fn receive_guest(&self, offer: &Offer, wire: &mut dyn GuestWire) -> Result<()> {
+    fn receive_guest(&self, offer: &Offer, wire: &mut GuestWire) -> Result<()> {
         let what = || format!("receiving node {}", offer.node);
         let mut arrival = self.prepare_arrival(offer)?;
         let taken = self.take_guest(&mut arrival, wire, &what());
@@ -153,6 +154,7 @@ impl Vnet {
             ports: ends.iter().map(|end| second.port(*end)).collect(),
             cards: offer.cards.clone(),
             has_all: false,
+            has_disk: offer.disk.is_some(),
         };
         let site = Site {
             whole: &part,
@@ -160,7 +162,7 @@ impl Vnet {
             dir: &self.dir,
             images: &self.images,
         };
-        let arrival = Arrival::prepare(&site, wanted, &offer.hardware, note)?;
+        let arrival = Arrival::prepare(&site, wanted, offer, note)?;
         // The engine already opens the new ports, because that takes a while.
         let opened = self.prepare_coming(&now, &part, &offer.node, &second);
         match opened.and_then(|()| self.progress.check()) {
@@ -173,17 +175,19 @@ impl Vnet {
         }
     }
 
-    fn take_guest(
-        &self,
-        arrival: &mut Arrival,
-        wire: &mut dyn GuestWire,
-        what: &str,
-    ) -> Result<Sent> {
+    fn take_guest(&self, arrival: &mut Arrival, wire: &mut GuestWire, what: &str) -> Result<Sent> {
         let mut qemu = arrival.begin()?;
+        let disk = arrival.note().has_disk.then(|| arrival.begin_disk());
+        let disk = disk.transpose()?;
         guest_wire::write(wire, &Reply::Ready).attempt(what)?;
-        let taken = guest_wire::take_pieces(wire, &mut qemu);
-        let ended = taken.and_then(|()| qemu.shutdown(Shutdown::Write));
-        ended.attempt(what)?;
+        match disk {
+            Some(disk) => take_both(wire, &qemu, &disk).attempt(what)?,
+            None => {
+                let taken = guest_wire::take_pieces(wire, &mut qemu);
+                let ended = taken.and_then(|()| qemu.shutdown(Shutdown::Write));
+                ended.attempt(what)?;
+            }
+        }
         std::thread::scope(|scope| {
             scope.spawn(|| self.lead_to(arrival.note()));
             arrival.wait()
@@ -411,7 +415,8 @@ pub(super) fn arrived(
                 // The machine may already be at its final place, but paused.
                 stay(dir, &node)?
             } else {
-                remove_named(part, &note.ports)?
+                remove_named(part, &note.ports)?;
+                note.remove_disk(part)?;
             }
             forget_arrival(dir, &node)?;
             continue;

@@ -91,6 +91,12 @@ fn save_all(
     let mut moves: Vec<(&NodePart, Move<'_>)> = Vec::new();
     for (part, node) in machines.iter().zip(nodes) {
         if let Some(machine) = node.machine() {
+            if machine.is_foreign() {
+                return Err(Error::Unsupported {
+                    what: format!("saving VM {}", part.name),
+                    instead: "the node has a disk of its own, which is not saved",
+                });
+            }
             moves.push((part, machine.begin_move(part)?));
         }
     }

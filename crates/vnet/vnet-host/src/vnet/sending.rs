@@ -1,14 +1,17 @@
 //! Running nodes that are sent to another host.
 
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use carina_vm::DiskSocket;
 use carina_vnet::host_part::{HostPart, VnetId};
 use carina_vnet::message::{MoveState, SendNode};
 use carina_vnet_images::ImageStore;
 
 use super::{Vnet, lock};
 use crate::error::{Attempt, Error, Result};
+use crate::guest_wire::with_disk::{Relayed, send_both};
 use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
 use crate::node::{Move, away, forget_away, note_away, stay};
 
@@ -24,16 +27,11 @@ enum Ending {
 impl Vnet {
     /// Sends a node over a connection to the agent of another host. Afterwards the node is paused
     /// on both hosts. The network's progress shows the state of the move.
-    pub(crate) fn send_node(
-        &self,
-        vnet: VnetId,
-        order: &SendNode,
-        wire: Result<Box<dyn GuestWire>>,
-    ) {
+    pub(crate) fn send_node(&self, vnet: VnetId, order: &SendNode, wire: Result<GuestWire>) {
         let (name, number) = (&order.node, order.number);
         self.progress
             .tell(format!("node {name} moves to host {}", order.to));
-        let sent = wire.and_then(|mut wire| self.try_send(vnet, order, &mut *wire));
+        let sent = wire.and_then(|mut wire| self.try_send(vnet, order, &mut wire));
         let error = match sent {
             Ok(Ending::Away) => return self.progress.tell(format!("node {name} was sent")),
             Ok(Ending::Here(error)) | Err(error) => error,
@@ -50,7 +48,7 @@ impl Vnet {
     }
 
     /// Tries to send the node. An error means that nothing was sent yet.
-    fn try_send(&self, vnet: VnetId, order: &SendNode, wire: &mut dyn GuestWire) -> Result<Ending> {
+    fn try_send(&self, vnet: VnetId, order: &SendNode, wire: &mut GuestWire) -> Result<Ending> {
         // Locked until the node is sent, so that no other change interferes.
         let part = lock(&self.part);
         let name = &order.node;
@@ -62,24 +60,37 @@ impl Vnet {
         })?;
         let moving = machine.begin_move(wanted)?;
         let what = || format!("sending node {name} to host {}", order.to);
+        let store = ImageStore::of_this_host();
+        let disk = moving
+            .has_disk()
+            .then(|| store.moving_disk(part.vnet, wanted));
         let offer = Offer {
             vnet,
             number: order.number,
             node: name.clone(),
             hardware: moving.hardware().clone(),
             cards: moving.cards_of(wanted),
+            disk: disk.transpose()?,
         };
         guest_wire::write(wire, &offer).attempt(what())?;
         answer(wire, &order.to)?;
         let ahead = self.prepare_leaving(&part, &order.part, name)?;
         note_away(&self.dir, name, order.number)?;
         let mut led = Ok(());
-        let stood = send(
-            (&moving, || led = self.plane.become_graph(ahead)),
-            wire,
-            Duration::from_millis(order.limit_ms),
-            &what(),
-        )?;
+        let at_stop = || led = self.plane.become_graph(ahead);
+        let limit = Duration::from_millis(order.limit_ms);
+        let stood = if moving.has_disk() {
+            let socket = moving.disk_socket(&part, order.number)?;
+            send_with_disk(
+                (&moving, at_stop),
+                &socket,
+                wire,
+                limit,
+                (&what(), &order.to),
+            )?
+        } else {
+            send((&moving, at_stop), wire, limit, &what())?
+        };
         if let Err(error) = led {
             // The next part does it.
             self.progress
@@ -115,7 +126,7 @@ impl Vnet {
             if let Some(node) = self.take(name) {
                 node.remove()?;
                 if part.node(name).is_none() {
-                    ImageStore::of_this_host().remove_disks(part.vnet, name, None)?;
+                    ImageStore::of_this_host().remove_disks(part.vnet, name, &[])?;
                 }
                 self.progress.tell(format!("node {name} is removed"));
             }
@@ -155,7 +166,7 @@ impl Vnet {
 /// guest pauses.
 fn send(
     (moving, at_stop): (&Move<'_>, impl FnOnce()),
-    wire: &mut dyn GuestWire,
+    wire: &mut GuestWire,
     limit: Duration,
     what: &str,
 ) -> Result<Duration> {
@@ -168,7 +179,7 @@ fn send(
             drop(near);
             sent
         });
-        let sent = moving.send_into(qemu, limit, at_stop);
+        let sent = moving.send_into(qemu, None, limit, at_stop);
         let relayed = relay.join().unwrap_or_else(|_| {
             let what = "the relay of the guest has ended";
             Err(std::io::Error::other(what))
@@ -179,7 +190,45 @@ fn send(
     })
 }
 
-fn answer(wire: &mut dyn GuestWire, host: &str) -> Result<()> {
+/// Like [`send`], and first sends the disk. From then on, each write of the guest goes to both disks.
+fn send_with_disk(
+    (moving, at_stop): (&Move<'_>, impl FnOnce()),
+    socket: &DiskSocket,
+    wire: &mut GuestWire,
+    limit: Duration,
+    (what, host): (&str, &str),
+) -> Result<Duration> {
+    let (qemu, near) = UnixStream::pair().attempt(what)?;
+    let longest = limit + MARGIN;
+    near.set_read_timeout(Some(longest)).attempt(what)?;
+    let until = Instant::now() + longest;
+    let has_ended = AtomicBool::new(false);
+    let (sent, relayed) = std::thread::scope(|scope| {
+        let relay = scope.spawn(|| {
+            let disk = socket.accept(limit, || has_ended.load(Ordering::Acquire))?;
+            send_both(&near, &disk, wire, until)
+        });
+        let sent = moving.send_into(qemu, Some(socket), limit, at_stop);
+        has_ended.store(true, Ordering::Release);
+        let relayed = relay.join().unwrap_or_else(|_| {
+            let what = "the relay of the guest has ended";
+            Err(std::io::Error::other(what))
+        });
+        (sent, relayed)
+    });
+    match (sent, relayed) {
+        (Ok(sent), Ok(_)) => Ok(sent.downtime),
+        (Err(error), Ok(Relayed::Refused)) => {
+            // The reason of the other host explains more than QEMU's.
+            answer(wire, host)?;
+            Err(error)
+        }
+        (Err(error), _) => Err(error),
+        (Ok(_), Err(error)) => Err(error).attempt(what),
+    }
+}
+
+fn answer(wire: &mut GuestWire, host: &str) -> Result<()> {
     match guest_wire::read(wire).attempt(format!("awaiting the answer of host {host}"))? {
         Reply::Ready => Ok(()),
         Reply::Refused(reason) => Err(Error::Peer {
@@ -188,3 +237,6 @@ fn answer(wire: &mut dyn GuestWire, host: &str) -> Result<()> {
         }),
     }
 }
+
+/// How much longer than the move the relay of a guest and its disk may wait for the end.
+const MARGIN: Duration = Duration::from_secs(30);

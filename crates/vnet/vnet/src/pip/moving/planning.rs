@@ -4,7 +4,6 @@ use carina_embed::Residual;
 use carina_time::{Duration, Instant};
 
 use super::{Moving, round_of};
-use crate::document::OWN_IMAGE;
 use crate::host_part::VnetId;
 use crate::message::{PartNode, Reason, ReasonCode};
 use crate::pip::Pip;
@@ -249,9 +248,6 @@ fn why_it_stays(laid: &Laid, wanted: &PartNode) -> Option<&'static str> {
     let node = &wanted.node;
     if node.kind.has_namespace() {
         return Some("it is a namespace of its host; only virtual machines can move");
-    }
-    if node.image != OWN_IMAGE {
-        return Some("it has its own disk, which cannot leave its host");
     }
     let mut access = laid.part.access.iter();
     if wanted.nics > 0 || access.any(|link| link.near.node == node.name) {
