@@ -59,8 +59,8 @@ impl Hardware {
     ///
     /// # Errors
     ///
-    /// As for [`Qmp::connect`] and [`Qmp::execute`]; or an earlier version of Carina has started the
-    /// machine with a disk, or the machine has a card that sits on no port.
+    /// As for [`Qmp::connect`] and [`Qmp::execute`]; or an earlier version of Carina has started
+    /// the machine with a disk, or the machine has a card that sits on no port.
     pub fn read(record: &Record) -> Result<Hardware> {
         if record.from_disk && !record.keeps_disk_open {
             return Err(Error::Invalid {

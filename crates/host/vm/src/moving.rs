@@ -25,7 +25,7 @@ use crate::error::{Context, Error, Result};
 use crate::hardware::Hardware;
 use crate::hash::hash_of_file;
 use crate::machine::{Life, Machine};
-use crate::moving_disk::{DiskCopy, end_disk_copy};
+use crate::moving_disk::DiskCopy;
 use crate::network::{Nic, NicId};
 use crate::qmp::{Migration, Qmp, RunState};
 use crate::running::Running;
@@ -146,14 +146,13 @@ impl Running {
 pub fn send_guest(
     record: &Record,
     connection: UnixStream,
-    disk: Option<&DiskCopy>,
+    disk: Option<&DiskCopy<'_>>,
     limit: Duration,
     at_stop: impl FnOnce(),
 ) -> Result<Migration> {
     let sent = try_send(record, connection, disk, limit, at_stop);
-    if sent.is_err() && disk.is_some() {
-        // The first error is reported.
-        let _ = end_disk_copy(record);
+    if let (Err(_), Some(copy)) = (&sent, disk) {
+        copy.abandon(record);
     }
     sent
 }
@@ -161,7 +160,7 @@ pub fn send_guest(
 fn try_send(
     record: &Record,
     connection: UnixStream,
-    disk: Option<&DiskCopy>,
+    disk: Option<&DiskCopy<'_>>,
     limit: Duration,
     at_stop: impl FnOnce(),
 ) -> Result<Migration> {

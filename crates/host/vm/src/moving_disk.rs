@@ -11,9 +11,11 @@
 //! A write of the guest is done when both disks have it. So nothing is left to copy when the guest
 //! pauses, however large the disk is.
 
+use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -26,12 +28,15 @@ use crate::state::Record;
 /// The copy of a machine's disk, from [`DiskCopy::begin`] until the guest is sent
 /// ([`send_guest`](crate::send_guest)).
 #[derive(Debug)]
-pub struct DiskCopy(());
+pub struct DiskCopy<'a>(&'a DiskSocket);
 
 /// A socket to which the QEMU of one machine connects, to send its disk.
 #[derive(Debug)]
 pub struct DiskSocket {
-    listener: UnixListener,
+    /// Closed as soon as QEMU has connected: a QEMU whose connection has failed would connect
+    /// again, and wait for an answer.
+    listener: Mutex<Option<UnixListener>>,
+    connection: Mutex<Option<UnixStream>>,
     name: String,
     pid: i32,
 }
@@ -53,7 +58,8 @@ impl DiskSocket {
             .set_nonblocking(true)
             .context("listen for the disk of", &record.qmp)?;
         Ok(DiskSocket {
-            listener,
+            listener: Mutex::new(Some(listener)),
+            connection: Mutex::new(None),
             name: name.to_owned(),
             pid: record.pid,
         })
@@ -70,12 +76,15 @@ impl DiskSocket {
         is_over: impl Fn() -> bool,
     ) -> std::io::Result<UnixStream> {
         let deadline = Instant::now() + limit;
+        let listener = lock(&self.listener).take();
+        let listener = listener.ok_or_else(|| std::io::Error::other("QEMU has connected"))?;
         while Instant::now() < deadline && !is_over() {
-            match self.listener.accept() {
+            match listener.accept() {
                 Ok((stream, _)) => {
                     let peer = carina_sys::peer_credentials(&stream)?;
                     if i32::try_from(peer.pid).ok() == Some(self.pid) {
                         stream.set_nonblocking(false)?;
+                        *lock(&self.connection) = Some(stream.try_clone()?);
                         return Ok(stream);
                     }
                 }
@@ -88,9 +97,18 @@ impl DiskSocket {
         let words = "QEMU has not connected to send its disk";
         Err(std::io::Error::new(std::io::ErrorKind::TimedOut, words))
     }
+
+    /// Ends the connection, if there is one. QEMU notices this at the latest when the handle that
+    /// [`DiskSocket::accept`] has returned is dropped.
+    pub fn hang_up(&self) {
+        if let Some(connection) = lock(&self.connection).take() {
+            // It may have ended already.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
 }
 
-impl DiskCopy {
+impl DiskCopy<'_> {
     /// Copies the disk of a machine over the connection that the socket accepts meanwhile. Returns
     /// when the other end has the whole disk. From then on each write of the guest goes to both.
     ///
@@ -98,15 +116,28 @@ impl DiskCopy {
     ///
     /// The machine cannot send its disk, the copy fails, or it takes longer than `limit`. QEMU then
     /// writes only to its own disk again.
-    pub fn begin(record: &Record, socket: &DiskSocket, limit: Duration) -> Result<DiskCopy> {
-        let copied = DiskCopy::try_begin(record, &socket.name, limit);
-        copied.inspect_err(|_| {
-            // The first error is reported.
-            let _ = end_disk_copy(record);
-        })
+    pub fn begin<'a>(
+        record: &Record,
+        socket: &'a DiskSocket,
+        limit: Duration,
+    ) -> Result<DiskCopy<'a>> {
+        let copy = DiskCopy(socket);
+        match copy.try_begin(record, &socket.name, limit) {
+            Ok(()) => Ok(copy),
+            Err(error) => {
+                copy.abandon(record);
+                Err(error)
+            }
+        }
     }
 
-    fn try_begin(record: &Record, name: &str, limit: Duration) -> Result<DiskCopy> {
+    /// Undoes the copy. An error is not reported: another one has led to this.
+    pub(crate) fn abandon(&self, record: &Record) {
+        self.0.hang_up();
+        let _ = end_disk_copy(record);
+    }
+
+    fn try_begin(&self, record: &Record, name: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         end_disk_copy(record)?;
         let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;
@@ -122,7 +153,7 @@ impl DiskCopy {
         qmp.execute("blockdev-mirror", mirror)?;
         loop {
             match qmp.disk_copy()? {
-                JobState::Ready => return Ok(DiskCopy(())),
+                JobState::Ready => return Ok(()),
                 JobState::Concluded(why) => return Err(broken(why)),
                 JobState::Absent => return Err(broken(None)),
                 JobState::Runs => {}
@@ -164,6 +195,11 @@ impl DiskCopy {
         qmp.execute("blockdev-del", json!({ "node-name": COPY }))
             .map(drop)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every critical section leaves the value consistent, even after a panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn broken(why: Option<String>) -> Error {

@@ -1,5 +1,5 @@
-//! Tests of guests that move with their disks between two QEMUs. No guest is booted: the tests write
-//! to the disks by way of QEMU.
+//! Tests of guests that move with their disks between two QEMUs. No guest is booted: the tests
+//! write to the disks by way of QEMU.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -89,16 +89,16 @@ fn relay(a: UnixStream, b: UnixStream) {
     }
 }
 
-fn copied(source: &Running, far: UnixStream, name: &str) -> DiskCopy {
-    let socket = DiskSocket::create(source.record(), name).unwrap();
+fn copied<'a>(source: &Running, far: UnixStream, socket: &'a DiskSocket) -> DiskCopy<'a> {
     std::thread::scope(|scope| {
         scope.spawn(|| relay(socket.accept(LIMIT, || false).unwrap(), far));
-        DiskCopy::begin(source.record(), &socket, LIMIT).unwrap()
+        DiskCopy::begin(source.record(), socket, LIMIT).unwrap()
     })
 }
 
-fn name(of: &str) -> String {
-    format!("carina-test-{of}-{}", std::process::id())
+fn socket(source: &Running, of: &str) -> DiskSocket {
+    let name = format!("carina-test-{of}-{}", std::process::id());
+    DiskSocket::create(source.record(), &name).unwrap()
 }
 
 #[test]
@@ -106,7 +106,8 @@ fn disk_moves_with_its_guest_and_writes_of_the_move() {
     let disks = Disks::make();
     let (source, awaiting) = both(&disks);
     write(&source, 1, "1M");
-    let copy = copied(&source, awaiting.serve_disk().unwrap(), &name("moves"));
+    let socket = socket(&source, "moves");
+    let copy = copied(&source, awaiting.serve_disk().unwrap(), &socket);
     write(&source, 2, "3M");
     let (near, far) = UnixStream::pair().unwrap();
     awaiting
@@ -137,7 +138,8 @@ fn guest_continues_on_its_disk_when_the_copy_breaks() {
     let disks = Disks::make();
     let (source, awaiting) = both(&disks);
     write(&source, 1, "1M");
-    let copy = copied(&source, awaiting.serve_disk().unwrap(), &name("breaks"));
+    let first = socket(&source, "breaks");
+    let copy = copied(&source, awaiting.serve_disk().unwrap(), &first);
     drop(awaiting);
     write(&source, 2, "3M");
     let (near, _far) = UnixStream::pair().unwrap();
@@ -157,7 +159,8 @@ fn guest_continues_on_its_disk_when_the_copy_breaks() {
     let again = again
         .await_guest(&cache(), &hardware, &BTreeMap::new())
         .unwrap();
-    copied(&source, again.serve_disk().unwrap(), &name("again"));
+    let second = socket(&source, "again");
+    copied(&source, again.serve_disk().unwrap(), &second);
     // As after the death of the process that has begun the copy.
     assert!(nodes(&source).contains("carina-move"));
     end_disk_copy(source.record()).unwrap();

@@ -28,8 +28,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// A connection between the agents of two hosts, over which a guest moves. Its reads and writes
-/// time out by themselves, with the error kind `WouldBlock` or `TimedOut`. One thread may read while
-/// another writes.
+/// time out by themselves, with the error kind `WouldBlock` or `TimedOut`. One thread may read
+/// while another writes.
 pub struct GuestWire {
     reader: Box<dyn Read + Send>,
     writer: Box<dyn Write + Send>,

@@ -21,8 +21,8 @@ pub(crate) struct Seed {
 
 impl Seed {
     /// The seed of a node, with its name and the names, addresses and routes of its interfaces. The
-    /// instance ID begins with `instance`. It depends on the interfaces, so that cloud-init configures changed ones at the
-    /// next start.
+    /// instance ID begins with `instance`. It depends on the interfaces, so that cloud-init
+    /// configures changed ones at the next start.
     pub(crate) fn of(instance: VnetId, node: &NodePart, user_data: Option<&str>) -> Seed {
         let network_config = network_config(node);
         let mut hash: u32 = 0;

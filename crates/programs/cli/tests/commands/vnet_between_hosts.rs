@@ -11,6 +11,7 @@ use crate::commands::providers::{is_root, namespaces_of};
 
 use self::house::{House, is_for_time};
 
+mod disk;
 mod house;
 
 /// Time without new output of any process after which the test gives up. A busy machine is slow.

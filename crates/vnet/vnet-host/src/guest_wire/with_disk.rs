@@ -30,7 +30,8 @@ pub(crate) enum Relayed {
 }
 
 /// Sends what QEMU writes to its ends of two sockets, until both are closed, and passes answers to
-/// the socket of the disk. Waits for answers until `until`, because the disk may be silent for long.
+/// the socket of the disk. Waits for answers until `until`, because the disk may be silent for
+/// long.
 ///
 /// # Errors
 /// The connection breaks or times out.
@@ -60,7 +61,11 @@ pub(crate) fn send_both(
         let of_guest = scope.spawn(|| send(guest, GUEST));
         let of_disk = scope.spawn(|| send(disk, DISK));
         let answered = take_answers(&mut patient, disk);
-        let is_early = !sending.has_ended.load(Ordering::Acquire);
+        let is_early = !sending.ends_soon();
+        if answered.is_err() || is_early {
+            // QEMU cannot send the guest without its disk.
+            close(guest);
+        }
         close(disk);
         let ended = || Err(io::Error::other("the relay of the guest has ended"));
         let of_disk = of_disk.join().unwrap_or_else(|_| ended());
@@ -119,6 +124,15 @@ impl Sending {
         }
     }
 
+    /// Whether QEMU has ended the stream. If so, the destination may have noticed it first.
+    fn ends_soon(&self) -> bool {
+        let deadline = Instant::now() + LOOK;
+        while !self.has_ended.load(Ordering::Acquire) && Instant::now() < deadline {
+            std::thread::sleep(POLL);
+        }
+        self.has_ended.load(Ordering::Acquire)
+    }
+
     fn has_answer(&self) {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -143,8 +157,8 @@ fn take_answers(reader: &mut dyn Read, mut disk: &UnixStream) -> io::Result<()> 
     }
 }
 
-/// Passes received pieces to QEMU's sockets of the guest and of the disk, until both have ended, and
-/// returns answers of the disk. When this returns, the end of the answers was sent, unless the
+/// Passes received pieces to QEMU's sockets of the guest and of the disk, until both have ended,
+/// and returns answers of the disk. When this returns, the end of the answers was sent, unless the
 /// connection has failed.
 ///
 /// # Errors
@@ -256,6 +270,7 @@ fn is_for_time(error: &io::Error) -> bool {
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }
 
+const POLL: Duration = Duration::from_millis(5);
 /// Interval for checks whether QEMU must have closed the disk.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long QEMU may take to accept a piece, to close the disk after its end, and to answer. A

@@ -257,8 +257,8 @@ impl Arrival {
         forget_arrival(dir, &name)
     }
 
-    /// Ends the QEMU and removes everything of the arrival. A disk that has arrived completely stays
-    /// if `part` contains the node: its next QEMU boots from it.
+    /// Ends the QEMU and removes everything of the arrival. A disk that has arrived completely
+    /// stays if `part` contains the node: its next QEMU boots from it.
     ///
     /// # Errors
     /// The QEMU cannot be ended, or something cannot be removed.

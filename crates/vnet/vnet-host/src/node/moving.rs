@@ -140,8 +140,8 @@ impl Move<'_> {
     }
 
     /// Sends the guest over a connection to another agent, whose QEMU waits for it. Afterwards the
-    /// guest is paused. Calls `at_stop` when it pauses. First sends the disk by way of `disk`, if the
-    /// machine has one.
+    /// guest is paused. Calls `at_stop` when it pauses. First sends the disk by way of `disk`, if
+    /// the machine has one.
     pub(crate) fn send_into(
         &self,
         connection: UnixStream,

@@ -190,7 +190,8 @@ fn send(
     })
 }
 
-/// Like [`send`], and first sends the disk. From then on, each write of the guest goes to both disks.
+/// Like [`send`], and first sends the disk. From then on, each write of the guest goes to both
+/// disks.
 fn send_with_disk(
     (moving, at_stop): (&Move<'_>, impl FnOnce()),
     socket: &DiskSocket,
@@ -206,7 +207,9 @@ fn send_with_disk(
     let (sent, relayed) = std::thread::scope(|scope| {
         let relay = scope.spawn(|| {
             let disk = socket.accept(limit, || has_ended.load(Ordering::Acquire))?;
-            send_both(&near, &disk, wire, until)
+            let relayed = send_both(&near, &disk, wire, until);
+            socket.hang_up();
+            relayed
         });
         let sent = moving.send_into(qemu, Some(socket), limit, at_stop);
         has_ended.store(true, Ordering::Release);

@@ -108,6 +108,11 @@ impl House {
         path.to_str().unwrap().to_owned()
     }
 
+    /// The image store of a host.
+    pub(super) fn store(&self, host: &str) -> String {
+        self.path(&format!("images-{host}"))
+    }
+
     pub(super) fn begin(&mut self, process: &'static str) {
         let log = std::fs::File::options();
         let log = { log }
@@ -128,6 +133,7 @@ impl House {
             self.path("keys"),
         );
         let mut command = self.namespace.command(CARINA);
+        command.env("CARINA_IMAGES", self.store(process));
         command.arg("--run").arg(self.path(process)).arg("vnet");
         match process {
             "rest" => command.args(["serve", &roles]),
@@ -364,6 +370,7 @@ impl Drop for House {
         // Removes what a failed test has left, without agents.
         for host in HOSTS.into_iter().chain([BEYOND]) {
             let mut command = self.namespace.command(CARINA);
+            command.env("CARINA_IMAGES", self.store(host));
             let command = command.arg("--run").arg(self.path(host));
             let _ = command.args(["vnet", "down", "--all"]).output();
         }
