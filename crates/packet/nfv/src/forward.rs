@@ -59,10 +59,10 @@ pub enum ForwardError {
     Port(#[from] PortError),
     /// The number of ports does not suit a wire, which needs two ports, or one port and at least
     /// one hop; holds the number.
-    #[error("number of ports: {0}: a wire needs two ports, or one port and at least one hop")]
+    #[error("ports: {0}: a wire needs two ports, or one port and at least one hop")]
     Wire(usize),
     /// Fewer than two ports to forward between; holds their number.
-    #[error("number of ports: {0}: must be at least 2")]
+    #[error("ports: {0}: must be at least 2")]
     TooFew(usize),
     /// Hops are requested, but a bridge has none.
     #[error(
@@ -435,8 +435,8 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let refusal =
             |ports: &[&str], hops, by| forwarder(ports, hops, by).file().unwrap_err().to_string();
-        assert!(refusal(&["a"], 0, By::Wire).starts_with("1 ports: a wire needs two ports"));
-        assert!(refusal(&["a", "b", "c"], 0, By::Wire).starts_with("3 ports"));
+        assert!(refusal(&["a"], 0, By::Wire).starts_with("ports: 1: a wire needs two ports"));
+        assert!(refusal(&["a", "b", "c"], 0, By::Wire).starts_with("ports: 3"));
         assert!(refusal(&["a"], 0, By::Mac).contains("at least 2"));
         assert!(
             refusal(&["a", "b"], 1, By::Mac)

@@ -172,7 +172,8 @@ impl NfvDemo {
 
     /// Writes the file of ports, and waits until the process has applied the change.
     fn change(&mut self, what: &str, field: &str) -> Result<()> {
-        self.progress.step(format!("{what}: ports.toml has changed"));
+        self.progress
+            .step(format!("{what}: ports.toml has changed"));
         self.file.write()?;
         let line = format!("~ port red-server: {field}");
         self.ports.wait_for(&line, PATIENCE)
