@@ -1,8 +1,10 @@
 //! Documents of virtual networks, and parts of them for hosts.
 
+use std::sync::{Arc, Mutex};
+
 use carina_vnet::document::{Document, DocumentError, Form};
 use carina_vnet::host_part::HostPart;
-use carina_vnet_host::guest_wire::{self, Offer, Sent};
+use carina_vnet_host::guest_wire::{self, GuestWire, Offer, Sent};
 use carina_vnet_host::saved::Manifest;
 
 /// Documents of virtual networks in any form.
@@ -102,28 +104,21 @@ pub fn vnet_guest(data: &[u8]) {
     reads_vnet_guest(data);
 }
 
-/// What another agent sends, and what is said to it.
-struct Peer<'a> {
-    sends: &'a [u8],
-    hears: Vec<u8>,
-}
+/// What is said to another agent.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<Vec<u8>>>);
 
-impl Peer<'_> {
-    fn new(sends: &[u8]) -> Peer<'_> {
-        let hears = Vec::new();
-        Peer { sends, hears }
+impl Heard {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().expect("no thread panics with it").clone()
     }
 }
 
-impl std::io::Read for Peer<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.sends.read(buffer)
-    }
-}
-
-impl std::io::Write for Peer<'_> {
+impl std::io::Write for Heard {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.hears.write(bytes)
+        let mut heard = self.0.lock().expect("no thread panics with it");
+        heard.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -131,17 +126,24 @@ impl std::io::Write for Peer<'_> {
     }
 }
 
+/// A connection to an agent that sends these bytes.
+fn peer(sends: &[u8]) -> (GuestWire, Heard) {
+    let heard = Heard::default();
+    let sends = std::io::Cursor::new(sends.to_vec());
+    (GuestWire::new(sends, heard.clone()), heard)
+}
+
 /// True when the bytes are the offer of a guest with hardware that is possible, and all of it. The
 /// offer is the same after it was written.
 pub fn reads_vnet_guest(data: &[u8]) -> bool {
-    let mut peer = Peer::new(data);
-    let Ok(offer) = guest_wire::read::<Offer>(&mut peer) else {
+    let (mut wire, heard) = peer(data);
+    let Ok(offer) = guest_wire::read::<Offer>(&mut wire) else {
         return false;
     };
-    guest_wire::write(&mut peer, &offer).expect("the peer hears all");
-    let again = guest_wire::read::<Offer>(&mut Peer::new(&peer.hears));
+    guest_wire::write(&mut wire, &offer).expect("the peer hears all");
+    let again = guest_wire::read::<Offer>(&mut peer(&heard.bytes()).0);
     assert!(again.is_ok_and(|again| again == offer));
-    let taken = guest_wire::take_pieces(&mut peer, &mut std::io::sink());
-    let sent = taken.and_then(|()| guest_wire::read::<Sent>(&mut peer));
+    let taken = guest_wire::take_pieces(&mut wire, &mut std::io::sink());
+    let sent = taken.and_then(|()| guest_wire::read::<Sent>(&mut wire));
     offer.hardware.check().is_ok() && sent.is_ok()
 }

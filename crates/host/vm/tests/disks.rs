@@ -141,6 +141,7 @@ fn guest_continues_on_its_disk_when_the_copy_breaks() {
     let first = socket(&source, "breaks");
     let copy = copied(&source, awaiting.serve_disk().unwrap(), &first);
     drop(awaiting);
+    first.hang_up();
     write(&source, 2, "3M");
     let (near, _far) = UnixStream::pair().unwrap();
     let limit = Duration::from_secs(5);
