@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use carina_namespaces::Namespace;
@@ -20,7 +21,9 @@ pub(super) struct House {
 
 impl House {
     pub(super) fn start() -> House {
-        let namespace = Namespace::new(&format!("cvm{}", std::process::id())).unwrap();
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let namespace = Namespace::new(&format!("cvm{}.{count}", std::process::id())).unwrap();
         let ip = |words: &str| namespace.ip(&words.split(' ').collect::<Vec<_>>()).unwrap();
         ip("link add segment type bridge");
         ip("link set segment up");
