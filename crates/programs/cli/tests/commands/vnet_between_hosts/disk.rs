@@ -147,8 +147,21 @@ fn disk_moves_with_its_machine_whatever_is_killed() {
     let document = "[vnet]\nname = \"moves\"\non_insufficient = \"queue 25m\"\n\
         [node.r]\nmemory = 192\nimage = \"small\"\nlocation = [\"london\", \"berlin\"]\n";
     std::fs::write(house.path("disk.toml"), document).unwrap();
-    let output = house.operator(&["up", &house.path("disk.toml")]);
-    assert!(output.status.success(), "{output:?}\n{}", house.logs());
+    // The hosts report their images every two seconds.
+    house.wait("a provider that knows the image", || {
+        let output = house.operator(&["up", &house.path("disk.toml")]);
+        if output.status.success() {
+            return Some(());
+        }
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            printed.contains("has no image"),
+            "{output:?}\n{}",
+            house.logs()
+        );
+        let _ = house.operator(&["down"]);
+        None
+    });
     let mut here = wait_for_one_disk(&house);
     let mut rounds = wait_for_rounds(&house, here, 0);
     for _ in 0..2 {
