@@ -116,8 +116,8 @@ impl Running {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until QEMU has accepted its arguments and is connected to each process that its devices
-    /// need, such as the host's Carina node. From then on the guest runs.
+    /// Waits until QEMU has accepted its arguments and is connected to each process that its
+    /// devices need, such as the host's Carina node. From then on the guest runs.
     ///
     /// # Errors
     ///

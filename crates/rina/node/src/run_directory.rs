@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_whose_sockets_would_have_too_long_paths_is_refused_and_not_made() {
+    fn directory_with_too_long_paths_of_sockets_is_not_made() {
         let scratch = Scratch::new("long");
         let path = scratch.run_dir().path().join("x".repeat(100));
         let refusal = RunDirLock::take(RunDir::new(&path)).unwrap_err();

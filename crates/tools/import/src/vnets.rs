@@ -22,6 +22,7 @@ mod graphml;
 mod kathara;
 mod lab;
 mod netlab;
+mod quantities;
 mod rspec;
 pub mod yaml;
 

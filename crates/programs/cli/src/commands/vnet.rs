@@ -29,6 +29,7 @@ mod keeping;
 mod member_node;
 mod network;
 mod network_report;
+mod page;
 mod page_file;
 mod picture;
 mod plan;

@@ -10,8 +10,9 @@ use carina_vnet::document::{
     Impairment, InterfaceAddress, InterfaceAddress6, Kind, LinkImpairment, Rate,
 };
 
-use super::draft::{Draft, DraftEnd, DraftLink, beginning, milliseconds, share};
+use super::draft::{Draft, DraftEnd, DraftLink, beginning};
 use super::graphml::{parse, wrong};
+use super::quantities::{milliseconds, share};
 use super::{Imported, Source};
 use crate::error::ImportError;
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use carina_vnet::document::xml_tree::{Element, parse_foreign};
 use carina_vnet::document::{Impairment, Kind, LinkImpairment, Rate, Share, Span};
 
-use super::draft::{Draft, DraftEnd, DraftLink, beginning, milliseconds, share};
+use super::draft::{Draft, DraftEnd, DraftLink, beginning};
+use super::quantities::{milliseconds, share};
 use super::{Imported, Source};
 use crate::error::ImportError;
 

@@ -4,7 +4,8 @@ use carina_api::control::FaultSpec;
 use carina_topology::{NodeChecks, Topology};
 use carina_vnet::document::{Carrier, Impairment, Kind, LinkImpairment, Rate};
 
-use super::draft::{Draft, DraftEnd, DraftLink, milliseconds, share};
+use super::draft::{Draft, DraftEnd, DraftLink};
+use super::quantities::{milliseconds, share};
 use super::{Imported, Source};
 use crate::error::ImportError;
 

@@ -4,7 +4,8 @@
 
 use carina_vnet::document::{Impairment, Kind, LinkImpairment, Rate, Span};
 
-use super::draft::{Draft, DraftEnd, DraftLink, beginning, share};
+use super::draft::{Draft, DraftEnd, DraftLink, beginning};
+use super::quantities::share;
 use super::yaml::Yaml;
 use super::{Imported, Source};
 use crate::error::ImportError;

@@ -7,8 +7,9 @@ use std::net::Ipv4Addr;
 use carina_vnet::document::xml_tree::Element;
 use carina_vnet::document::{Carrier, InterfaceAddress, Kind, Rate, limits};
 
-use super::draft::{Draft, DraftEnd, DraftLink, beginning, milliseconds, share};
+use super::draft::{Draft, DraftEnd, DraftLink, beginning};
 use super::graphml::{parse, wrong};
+use super::quantities::{milliseconds, share};
 use super::{Imported, Source};
 use crate::error::ImportError;
 

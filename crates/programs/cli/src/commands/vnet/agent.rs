@@ -9,7 +9,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use carina_api::control::ClientError;
@@ -30,6 +29,7 @@ use carina_vnet_roles::keys::{KeyDir, Tls};
 use carina_vnet_roles::log::Log;
 use carina_vnet_web::PageServer;
 
+use super::page::Page;
 use super::page_file::PageFile;
 use super::roles::Party;
 use super::user_namespace;
@@ -190,35 +190,6 @@ impl AgentArgs {
             addresses: pip.addresses(shared)?,
             tls,
         }))
-    }
-}
-
-/// The web page, served on a thread that ends when this value is dropped.
-struct Page {
-    stop: Option<server::Stop>,
-    thread: Option<JoinHandle<io::Result<()>>>,
-}
-
-impl Page {
-    fn serve(page_server: PageServer, agent: &Arc<Agent>) -> Page {
-        progress(format!("open {} in a browser", page_server.url()));
-        let (stop, stopped) = server::stop_handle();
-        let agent = Arc::clone(agent);
-        Page {
-            stop: Some(stop),
-            thread: Some(std::thread::spawn(move || {
-                carina_vnet_host::web::serve(page_server, agent, stopped)
-            })),
-        }
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(Ok(Err(error))) = self.thread.take().map(JoinHandle::join) {
-            progress(format!("serving the page: {error}"));
-        }
     }
 }
 

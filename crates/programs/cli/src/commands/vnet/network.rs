@@ -118,7 +118,7 @@ pub(super) fn apply(shared: &Shared, args: &ApplyArgs) -> Outcome {
     show_report(shared, &outcome?)
 }
 
-/// Number of the last event of a network; 0 if there is none, or no such network.
+/// Number of the last event of a network; 0 before its first event, and without such a network.
 pub(super) fn last_event(client: &Client, name: &str) -> u64 {
     let events = client.events(name, 0, Duration::ZERO).unwrap_or_default();
     events.last().map_or(0, |event| event.number)
