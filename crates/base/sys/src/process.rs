@@ -89,7 +89,7 @@ fn no_such_cpu() -> io::Error {
     let allowed = allowed_cpus().unwrap_or_default();
     let allowed: Vec<String> = allowed.iter().map(usize::to_string).collect();
     let text = format!(
-        "no such processor, or not allowed to this process, which may run on {}",
+        "no such processor, or not allowed to this process, which now runs on {}",
         allowed.join(", ")
     );
     io::Error::new(io::ErrorKind::InvalidInput, text)

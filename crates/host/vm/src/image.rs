@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::cache::{Cache, write_whole};
 use crate::cpio::Archive;
@@ -265,7 +266,8 @@ fn stripped(cache: &Cache, program: &Path) -> Result<Vec<u8>> {
     fs::read(program).context("read", program)
 }
 
-/// Removes all but the newest few images, because each build of `carina` creates another one.
+/// Removes old images except the newest few, because each build of `carina` creates another one.
+/// An image that is not old may be in use: a test program builds its image once.
 fn forget_old_images(directory: &Path, keep: &Path) {
     let Ok(entries) = fs::read_dir(directory) else {
         return;
@@ -273,7 +275,9 @@ fn forget_old_images(directory: &Path, keep: &Path) {
     let mut images: Vec<_> = entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
-            Some((entry.metadata().ok()?.modified().ok()?, entry.path()))
+            let made = entry.metadata().ok()?.modified().ok()?;
+            let is_old = made.elapsed().is_ok_and(|age| age > OLD);
+            is_old.then(|| (made, entry.path()))
         })
         .filter(|(_, path)| path != keep)
         .collect();
@@ -286,6 +290,7 @@ fn forget_old_images(directory: &Path, keep: &Path) {
 }
 
 const IMAGES_KEPT: usize = 8;
+const OLD: Duration = Duration::from_secs(3600);
 /// The first process, from the crate `guest`; `build.rs` compiles it.
 const INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
 const KEEP_NODE: &str = include_str!("../../../rina/guest/keep-node");

@@ -302,8 +302,8 @@ fn tunnels_and_esp_reach_the_ends_that_linux_has() {
         &vm,
         "IP link set eth0 mtu 1600 && IP link set eth0 up && IP address add 10.8.0.2/24 dev eth0 && \
          IP address add fd08::2/64 dev eth0 nodad && \
-         IP neighbour add 10.8.0.1 lladdr 02:00:00:00:00:01 dev eth0 && \
-         IP neighbour add fd08::1 lladdr 02:00:00:00:00:01 dev eth0",
+         IP neighbour replace 10.8.0.1 lladdr 02:00:00:00:00:01 dev eth0 && \
+         IP neighbour replace fd08::1 lladdr 02:00:00:00:00:01 dev eth0",
     );
     for (at, ends) in TUNNELS.iter().enumerate() {
         if at > 0 {

@@ -38,13 +38,17 @@ impl FileWatch {
         let Some(stamp) = stamp(&self.file).filter(|stamp| self.seen != Some(*stamp)) else {
             return false;
         };
-        // A time in the future, of another clock, is no reason to wait.
-        if stamp.0.elapsed().is_ok_and(|age| age < AT_REST) {
+        if is_recent(stamp.0) {
             self.look_at = now + AT_REST;
             return false;
         }
         self.seen = Some(stamp);
         true
+    }
+
+    /// Whether the file was not written within [`AT_REST`], or does not exist.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        stamp(&self.file).is_none_or(|(written, _)| !is_recent(written))
     }
 
     /// The caller has read the file for another reason, such as SIGHUP: its present state is no
@@ -69,6 +73,11 @@ pub(crate) fn check_not_empty(file: &Path, text: &str) -> Result<(), Failure> {
 fn stamp(file: &Path) -> Option<(SystemTime, u64)> {
     let metadata = fs::metadata(file).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
+}
+
+/// Whether a time is less than [`AT_REST`] ago. A time in the future, of another clock, is not.
+fn is_recent(written: SystemTime) -> bool {
+    written.elapsed().is_ok_and(|age| age < AT_REST)
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);

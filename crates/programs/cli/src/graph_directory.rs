@@ -7,6 +7,7 @@
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use carina_frame_engine::counter_file::{has_writer, remove_dead};
 use carina_graph::trace;
@@ -79,8 +80,14 @@ impl OwnCounters {
     /// cannot be made.
     pub(crate) fn of_file(shared: &Shared, file: &Path) -> Result<OwnCounters, Failure> {
         let counters = counters_of_file(shared, file)?;
-        // Both processes would use the same counter file, and forward each frame twice.
-        if has_writer(&counters) {
+        // Both processes would use the same counter file, and forward each frame twice. A process
+        // that has just got a signal is still ending.
+        let deadline = Instant::now() + ENDING;
+        while has_writer(&counters) {
+            if Instant::now() < deadline {
+                std::thread::sleep(LOOK);
+                continue;
+            }
             let run = shared.run_dir();
             return Err(failed(format!(
                 "{}: another process runs this graph, with the run directory {}: end that \
@@ -125,6 +132,9 @@ fn make_directory(shared: &Shared) -> Result<PathBuf, Failure> {
 }
 
 const DIRECTORY: &str = "graphs";
+/// How long a process may take to end after a signal.
+const ENDING: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Extension of an AFTR's control socket, which is in the directory of its counters.
 pub(crate) const CHANNEL: &str = "channel";

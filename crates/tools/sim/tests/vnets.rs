@@ -117,7 +117,7 @@ fn many_networks_over_many_hosts_are_ready_or_refused() {
     };
     let sum = seeds(0..2, size);
     println!("{sum:?}");
-    assert!(sum.ready > 60, "{sum:?}");
+    assert!(2 * sum.ready >= sum.wanted, "{sum:?}");
 }
 
 #[test]

@@ -50,11 +50,12 @@ fn safe_of_host(error: &HostError) -> ErrorBody {
             ErrorCode::NotFound,
             format!("access point {access} is not created yet"),
         ),
-        HostError::Access(
-            error @ (RegisterError::NoUser { .. }
-            | RegisterError::Lease(_)
-            | RegisterError::NoDif { .. }),
-        ) => (ErrorCode::NotFound, error.to_string()),
+        HostError::Access(error @ (RegisterError::NoUser { .. } | RegisterError::Lease(_))) => {
+            (ErrorCode::NotFound, error.to_string())
+        }
+        HostError::Access(error @ RegisterError::NoDif { .. }) => {
+            (ErrorCode::Unsupported, error.to_string())
+        }
         HostError::NoAddress => (
             ErrorCode::Unsupported,
             "the provider has configured no address at which users reach the access point"

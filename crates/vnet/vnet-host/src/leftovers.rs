@@ -48,6 +48,13 @@ pub fn remove_pool(vnets: &Vnets) -> Result<()> {
 
 /// Like [`remove`], but keeps the directory.
 pub(crate) fn end(dir: &VnetDir, record: &Record) -> Result<()> {
+    end_but_disks(dir, record)?;
+    ImageStore::of_this_host().remove_network(record.vnet)?;
+    Ok(())
+}
+
+/// Like [`end`], but keeps the disks of nodes.
+pub(crate) fn end_but_disks(dir: &VnetDir, record: &Record) -> Result<()> {
     for machines in [dir.machines(), dir.destination()] {
         let running = carina_vm::list(&machines).attempt("listing machines")?;
         for machine in running {
@@ -56,7 +63,6 @@ pub(crate) fn end(dir: &VnetDir, record: &Record) -> Result<()> {
         }
     }
     remove_groups(&dir.groups())?;
-    ImageStore::of_this_host().remove_network(record.vnet)?;
     let namespaces = namespaces(record.vnet)?;
     remove_namespaces(&NamespaceAccess::of_root(), &namespaces)?;
     dir.remove_places_of_nodes()

@@ -17,7 +17,7 @@ mod starting;
 mod switching;
 mod timetables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ use crate::leftovers;
 use crate::making::{make_namespaces, make_ports, ports_of, remove_named, remove_ports};
 use crate::names::ports_namespace;
 use crate::namespace;
-use crate::node::{Images, Node, forget_moves, recover};
+use crate::node::{Images, Node, arrival_notes, forget_moves, recover};
 use crate::paths::Paths;
 use crate::plan::NO_ROUTES;
 use crate::port_selection::{PortSelection, both_ports};
@@ -55,6 +55,7 @@ use crate::underlay::Underlay;
 use carina_vnet::host_part::LinkEnd;
 use carina_vnet::impairment::Impairments;
 use carina_vnet::progress::Phase;
+use carina_vnet_images::ImageStore;
 
 /// A network on this host. Dropping this value leaves the network's things in place;
 /// [`leftovers::remove`] removes them.
@@ -107,8 +108,14 @@ impl Vnet {
         let part = &record.part;
         let mut existing = leftovers::living_namespaces(part.vnet)?;
         if !record.is_settled {
-            leftovers::end(dir, record)?;
+            leftovers::end_but_disks(dir, record)?;
             existing.clear();
+            // The source of a node that has arrived may have removed its own disk.
+            let nodes = part.nodes.iter().map(|node| node.name.clone());
+            let mut kept: BTreeSet<String> = nodes.collect();
+            let arrived = arrival_notes(dir)?.into_iter();
+            kept.extend(arrived.filter(|note| note.has_all).map(|note| note.node));
+            ImageStore::of_this_host().keep_only(part.vnet, &kept)?;
             forget_moves(dir)?;
         }
         namespace::make(&existing, &ports_namespace(part.vnet))?;

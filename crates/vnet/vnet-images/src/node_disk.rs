@@ -1,5 +1,6 @@
 //! Disks of nodes: overlays that hold what a node writes, based on the image's disk.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -78,7 +79,25 @@ impl ImageStore {
             "-b",
             &base,
         ];
-        qemu_img(&words, &[&self.disk_of(vnet, node, image)]).map(drop)
+        // If this process is killed meanwhile, no incomplete disk has the final name.
+        let new = directory.join(format!("{node}.new"));
+        qemu_img(&words, &[&new])?;
+        let disk = self.disk_of(vnet, node, image);
+        fs::rename(&new, &disk).attempt(format!("making {}", disk.display()))
+    }
+
+    /// Removes the disks of all nodes of a network except those with these names.
+    ///
+    /// # Errors
+    /// A disk cannot be removed.
+    pub fn keep_only(&self, vnet: VnetId, nodes: &BTreeSet<String>) -> Result<()> {
+        for file in entries(&self.of_network(vnet))? {
+            let node = file.split('.').next().unwrap_or_default();
+            if !nodes.contains(node) {
+                self.remove_disks(vnet, node, &[])?;
+            }
+        }
+        Ok(())
     }
 
     /// With what the instance ID of a node begins: the UID of the network on the host where the

@@ -84,6 +84,9 @@ pub(super) fn exec_in_guest(
     .attempt(TAKING_SIGNALS)?;
     let guest = reach()?;
     has_begun.store(true, Ordering::SeqCst);
+    if is_cancelled.load(Ordering::SeqCst) {
+        return Err(Failure::Interrupted(words.to_owned()));
+    }
     let until = CommandLimits {
         limit: EXEC,
         is_cancelled: &is_cancelled,

@@ -184,7 +184,8 @@ impl Watch {
     /// cause may be in a file that is not watched, such as a script that did not exist.
     fn has_changed(&mut self) -> bool {
         let mut has_changed = self.graph.has_changed();
-        has_changed |= (self.failed.as_ref()).is_some_and(|(at, _)| at.elapsed() >= AGAIN);
+        let is_due = (self.failed.as_ref()).is_some_and(|(at, _)| at.elapsed() >= AGAIN);
+        has_changed |= is_due && self.graph.is_at_rest();
         for file in &mut self.others {
             has_changed |= file.has_changed();
         }
@@ -233,9 +234,9 @@ fn follow(
         }
     };
     watch.failed = None;
+    watch.watch_others(&files);
     match runner.configure(&graph) {
         Ok(steps) => {
-            watch.watch_others(&files);
             for app in steps.replaced.iter().chain(&steps.removed) {
                 stopped.remove(app);
             }

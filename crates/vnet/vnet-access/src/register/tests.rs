@@ -238,7 +238,7 @@ fn token_gives_what_it_says_and_the_access_point_has() {
     };
     let error = issue(&site, &[Right::Dif]).unwrap_err().to_string();
     assert!(
-        error.contains("10.128.0.1 is not a member of a DIF"),
+        error.contains("10.128.0.1, is not a member of a DIF"),
         "{error}"
     );
     let with_dif = Facts {

@@ -61,7 +61,7 @@ pub(crate) struct ArrivalNote {
     /// Whether this host has received the complete state of the guest.
     pub has_all: bool,
     /// Whether the node has a disk, which is made for the arrival.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_disk: bool,
 }
 

@@ -275,11 +275,14 @@ impl MachineNode {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        match &*self.access() {
-            Access::Started(started) => started.running.is_running(),
-            Access::Found(_) | Access::Foreign(_) => carina_vm::list(&self.machines)
-                .is_ok_and(|all| all.iter().any(|record| record.name == self.name)),
+        // A node that is being sent to another host is not waited for: that may take minutes.
+        if let Ok(access) = self.access.try_read()
+            && let Access::Started(started) = &*access
+        {
+            return started.running.is_running();
         }
+        carina_vm::list(&self.machines)
+            .is_ok_and(|all| all.iter().any(|record| record.name == self.name))
     }
 
     /// The ID of the machine's process.

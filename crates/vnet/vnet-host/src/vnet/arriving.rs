@@ -414,6 +414,13 @@ pub(super) fn arrived(
             if is_here {
                 // The machine may already be at its final place, but paused.
                 stay(dir, &node)?
+            } else if note.has_disk && note.has_all && part.generation == generation {
+                // If the provider has decided already, this is the only disk. `end_move` removes it
+                // if the provider has given the move up.
+                remove_named(part, &note.ports)?;
+                let reason = "its QEMU has ended after it had arrived".to_owned();
+                progress.set_move(number, Some(MoveState::Failed { reason }));
+                continue;
             } else {
                 remove_named(part, &note.ports)?;
                 note.remove_disk(part)?;

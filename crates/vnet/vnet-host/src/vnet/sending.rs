@@ -1,5 +1,6 @@
 //! Running nodes that are sent to another host.
 
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use super::{Vnet, lock};
 use crate::error::{Attempt, Error, Result};
 use crate::guest_wire::with_disk::{Relayed, send_both};
 use crate::guest_wire::{self, GuestWire, Offer, Reply, Sent};
-use crate::node::{Move, away, forget_away, note_away, stay};
+use crate::node::{Move, arrival_notes, away, forget_arrival, forget_away, note_away, stay};
 
 /// The result of sending a virtual machine to another host.
 enum Ending {
@@ -157,6 +158,15 @@ impl Vnet {
             }
         }
         self.await_no_longer(&part, number)?;
+        // Notes of machines whose QEMU and agent have ended after they had arrived.
+        for note in arrival_notes(&self.dir)? {
+            if note.number == number {
+                if part.node(&note.node).is_none() {
+                    note.remove_disk(&part)?;
+                }
+                forget_arrival(&self.dir, &note.node)?;
+            }
+        }
         self.progress.set_move(number, None);
         Ok(())
     }
@@ -213,6 +223,10 @@ fn send_with_disk(
         });
         let sent = moving.send_into(qemu, Some(socket), limit, at_stop);
         has_ended.store(true, Ordering::Release);
+        if sent.is_err() {
+            // A migration that goes on fails, and the relay ends. QEMU may have closed its end.
+            let _ = near.shutdown(Shutdown::Both);
+        }
         let relayed = relay.join().unwrap_or_else(|_| {
             let what = "the relay of the guest has ended";
             Err(std::io::Error::other(what))

@@ -201,7 +201,7 @@ impl AgentArgs {
 pub(super) fn show_page(shared: &Shared, address: SocketAddr) -> Outcome {
     let client = reach_or_start_with(shared, Some(address))?;
     let mut page = PageFile::read_of(&shared.run_dir());
-    if page.is_err() && client.list().is_ok_and(|networks| networks.is_empty()) {
+    if page.is_err() && client.list().map_or(true, |networks| networks.is_empty()) {
         // An agent that another command has started may be about to end, unless it gets requests.
         std::thread::sleep(TRANSIENT_END);
         reach_or_start_with(shared, Some(address))?;

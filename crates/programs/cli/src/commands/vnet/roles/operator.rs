@@ -265,7 +265,13 @@ pub(crate) fn status(shared: &Shared, client: &Client, name: Option<&str>) -> Ou
     // A network that is not made yet has no report, and some delegates may not read it.
     match client.report(&name) {
         Ok(report) => print_line(format!("\n{}", parts_text(&report))),
-        Err(_) => Ok(()),
+        Err(CallError::Refused(_)) => Ok(()),
+        Err(error) => {
+            progress(format!(
+                "the nodes and links of {name} are not known: {error}"
+            ));
+            Ok(())
+        }
     }
 }
 
