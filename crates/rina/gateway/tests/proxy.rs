@@ -336,5 +336,5 @@ fn settings_that_make_no_sense_are_refused() {
         settings.check().unwrap_err().to_string()
     };
     assert!(of("udp:127.0.0.1:1", &[]).contains("tcp:HOST:PORT"));
-    assert!(of("tcp:127.0.0.1:1", &["listen 0.0.0.0 -> dif"]).contains("only connects"));
+    assert!(of("tcp:127.0.0.1:1", &["listen 0.0.0.0 -> dif"]).contains("a rule without `listen`"));
 }

@@ -227,7 +227,7 @@ fn wrong_forwarders_have_their_exit_codes() {
     );
     fails(
         &["forward", "left", "right,mtu=5"],
-        3,
+        2,
         "unknown field `mtu`",
     );
     fails(

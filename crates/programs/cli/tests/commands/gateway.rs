@@ -214,7 +214,7 @@ fn wrong_uses_say_what_would_be_right() {
         (
             &["connect", "taken", "--tcp", "127.0.0.1"],
             2,
-            "tcp:HOST:PORT",
+            "HOST:PORT, such as",
         ),
         (
             &["connect", "a", "--tcp", "1:2", "--stdio"],

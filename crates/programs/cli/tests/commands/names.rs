@@ -119,7 +119,7 @@ fn wrong_uses_of_names_say_what_would_be_right() {
     let cases: [(&[&str], i32, &str); 7] = [
         (&["names", "--dns", &of_udp], 1, "the port is in use"),
         (&["names", "--dns", &of_tcp], 1, "the port is in use"),
-        (&["names", "--dns", "127.0.0.53"], 2, "udp:HOST:PORT"),
+        (&["names", "--dns", "127.0.0.53"], 2, "HOST:PORT, such"),
         (&["names", "--domain", "a b"], 2, "--domain a b"),
         (&["names", "--hosts", file], 2, "--dns"),
         (

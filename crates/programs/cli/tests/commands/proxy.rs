@@ -105,7 +105,7 @@ fn wrong_uses_say_what_would_be_right() {
     let cases: [(&[&str], i32, &str); 9] = [
         (&["proxy"], 2, "--socks5"),
         (&["proxy", "--socks5", &held], 1, "the port is in use"),
-        (&["proxy", "--http", "127.0.0.1"], 2, "tcp:HOST:PORT"),
+        (&["proxy", "--http", "127.0.0.1"], 2, "HOST:PORT, such as"),
         (&["proxy", "--http", free, "--rule", "*.vm"], 2, "->"),
         (
             &["proxy", "--http", free, "--rule", "*.vm -> net"],
@@ -115,7 +115,7 @@ fn wrong_uses_say_what_would_be_right() {
         (
             &["proxy", "--http", free, "--rule", "listen * -> dif"],
             2,
-            "only connects",
+            "a rule without `listen`",
         ),
         (
             &[
