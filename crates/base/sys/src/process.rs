@@ -371,7 +371,7 @@ mod tests {
             assert!(pin_to_cpu(CpuSet::MAX_CPU).is_err());
             let other = (0..CpuSet::MAX_CPU).rfind(|&cpu| !set.is_set(cpu)).unwrap();
             let error = pin_to_cpu(other).unwrap_err().to_string();
-            let words = format!("which may run on {cpu}");
+            let words = format!("which now runs on {cpu}");
             assert!(error.ends_with(&words), "{error}");
         })
         .join()
