@@ -82,7 +82,7 @@ impl DiskSocket {
             match listener.accept() {
                 Ok((stream, _)) => {
                     let peer = carina_sys::peer_credentials(&stream)?;
-                    if i32::try_from(peer.pid).ok() == Some(self.pid) {
+                    if peer.pid == self.pid {
                         stream.set_nonblocking(false)?;
                         *lock(&self.connection) = Some(stream.try_clone()?);
                         return Ok(stream);
