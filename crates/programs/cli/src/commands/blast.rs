@@ -404,15 +404,11 @@ fn show(shared: &Shared, args: &BlastArgs, blasting: &Blasting) -> Outcome {
         format!("lost ({} %)", short(trial.loss * 100.0)),
         trial.lost.to_string(),
     ]);
+    let positive = |count: u64| (count > 0).then_some(count);
+    let missed = "missed by the receiving port, counted as lost";
     for (what, count) in [
-        (
-            "refused by the port",
-            Some(trial.refused).filter(|count| *count > 0),
-        ),
-        (
-            "missed by the receiving port, counted as lost",
-            Some(trial.missed).filter(|count| *count > 0),
-        ),
+        ("refused by the port", positive(trial.refused)),
+        (missed, positive(trial.missed)),
         ("duplicates", trial.duplicates),
         ("reordered", trial.reordered),
         ("other frames", Some(trial.others)),
