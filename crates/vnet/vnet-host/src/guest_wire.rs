@@ -11,7 +11,7 @@
 //!
 //! A message is JSON text after its length in four bytes, most significant byte first. A piece has
 //! the same format; a piece of length 0 is the end. If the offer has a disk, pieces of two streams
-//! follow it ([`with_disk`]). The protocol does not encrypt or authenticate: the connection that
+//! follow it (`with_disk`). The protocol does not encrypt or authenticate: the connection that
 //! carries it must do so.
 
 pub(crate) mod with_disk;
