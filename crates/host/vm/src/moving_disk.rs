@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The protocol is NBD, network block device (`doc/proto.md` of the project NBD). QEMU's job
-//! `blockdev-mirror` sends the clusters of the guest's own disk, without those of the image below.
+//! `blockdev-mirror` sends what the guest has written. It does not send the image on which the disk
+//! is based: the other host has the same image.
 //! A write of the guest is done when both disks have it. So nothing is left to copy when the guest
 //! pauses, however large the disk is.
 
@@ -122,7 +123,7 @@ impl DiskCopy<'_> {
         limit: Duration,
     ) -> Result<DiskCopy<'a>> {
         let copy = DiskCopy(socket);
-        match copy.try_begin(record, &socket.name, limit) {
+        match copy.try_begin(record, limit) {
             Ok(()) => Ok(copy),
             Err(error) => {
                 copy.abandon(record);
@@ -137,11 +138,11 @@ impl DiskCopy<'_> {
         let _ = end_disk_copy(record);
     }
 
-    fn try_begin(&self, record: &Record, name: &str, limit: Duration) -> Result<()> {
+    fn try_begin(&self, record: &Record, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         end_disk_copy(record)?;
         let mut qmp = Qmp::connect(&record.qmp, LIMIT)?;
-        let server = json!({ "type": "unix", "path": name, "abstract": true });
+        let server = json!({ "type": "unix", "path": self.0.name, "abstract": true });
         let target = json!({
             "driver": "nbd", "node-name": COPY, "server": server, "export": EXPORT,
         });

@@ -54,6 +54,17 @@ pub struct Reading {
     pub value: u64,
 }
 
+impl Reading {
+    /// The app and the reason, if the counter `APP/drop_REASON` counts frames that an app has
+    /// dropped. A counter `drop_…_bytes` counts the same frames once more, by their bytes.
+    #[must_use]
+    pub fn dropped(&self) -> Option<(&str, &str)> {
+        let (app, what) = self.name.rsplit_once('/')?;
+        let reason = what.strip_prefix("drop_")?;
+        (!what.ends_with("_bytes")).then_some((app, reason))
+    }
+}
+
 impl CounterFile {
     /// Creates a file at `path` and replaces any file there. The writer holds a lock on the file,
     /// by which [`has_writer`] distinguishes a file in use from the file of a killed process.
@@ -282,6 +293,25 @@ const _: () = assert!(FILE_BYTES.is_multiple_of(4096));
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_of_drops_have_an_app_and_a_reason() {
+        let dropped = |name: &str| {
+            let (changes, value) = (0, 1);
+            let name = name.to_owned();
+            let reading = Reading {
+                name,
+                changes,
+                value,
+            };
+            let dropped = reading.dropped();
+            dropped.map(|(app, reason)| format!("{app}: {reason}"))
+        };
+        assert_eq!(dropped("port/a/drop_short").unwrap(), "port/a: short");
+        for other in ["a/drop_rate_bytes", "a/drop_bytes", "a.o -> b.i/drops", "a"] {
+            assert_eq!(dropped(other), None);
+        }
+    }
 
     #[test]
     fn file_of_a_dead_writer_is_known_and_removed() {

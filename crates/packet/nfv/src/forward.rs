@@ -291,7 +291,7 @@ impl Forwarding {
     pub fn counts(&self) -> io::Result<ForwardCounts> {
         let links = self.runner.link_counts().map_err(io::Error::other)?;
         let drops = counter_file::read(&self.counters)?.into_iter();
-        let drops = drops.filter(|reading| reading.value > 0 && is_drop(&reading.name));
+        let drops = drops.filter(|reading| reading.value > 0 && is_drop(reading));
         Ok(ForwardCounts {
             ports: self
                 .ports
@@ -309,9 +309,9 @@ impl Drop for Forwarding {
     }
 }
 
-fn is_drop(name: &str) -> bool {
-    let what = name.rsplit_once('/').map_or(name, |(_, what)| what);
-    what == "drops" || what.starts_with("drop_") && !what.ends_with("_bytes")
+/// Whether frames were dropped by an app, or on a link whose queue was full.
+fn is_drop(reading: &counter_file::Reading) -> bool {
+    reading.dropped().is_some() || reading.name.ends_with("/drops")
 }
 
 fn port_counts(port: &str, links: &[(LinkName, LinkCounts)]) -> PortCounts {

@@ -51,10 +51,13 @@ impl FileWatch {
         stamp(&self.file).is_none_or(|(written, _)| !is_recent(written))
     }
 
-    /// The caller has read the file for another reason, such as SIGHUP: its present state is no
-    /// change.
-    pub(crate) fn mark_read(&mut self) {
-        self.seen = stamp(&self.file);
+    /// Whether the caller is to read the file: because it has changed, or because someone asks for
+    /// it (`is_asked`), such as by SIGHUP. In the latter case its present state is no change.
+    pub(crate) fn is_due(&mut self, is_asked: bool) -> bool {
+        if is_asked {
+            self.seen = stamp(&self.file);
+        }
+        is_asked || self.has_changed()
     }
 }
 
@@ -112,7 +115,7 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert!(!has_changed());
         fs::write(&path, "last").unwrap();
-        watch.mark_read();
+        assert!(watch.is_due(true));
         std::thread::sleep(AT_REST);
         watch.look_at = Instant::now();
         assert!(!watch.has_changed());

@@ -109,8 +109,7 @@ impl Drops {
     pub(crate) fn of(counters: &[Reading]) -> Drops {
         let mut all = BTreeMap::new();
         for reading in counters {
-            let of_app = reading.name.split_once("/drop_");
-            if let Some((app, _)) = of_app.filter(|(_, what)| !what.ends_with("_bytes")) {
+            if let Some((app, _)) = reading.dropped() {
                 *all.entry(app.to_owned()).or_default() += reading.value;
             }
         }

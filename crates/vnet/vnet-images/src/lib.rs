@@ -6,7 +6,7 @@
 //!   STORE/names/NAME.json            the image of a name
 //!   STORE/nodes/UID/NODE.HASH.qcow2  what a node has written, over the disk with that hash
 //!   STORE/nodes/UID/NODE.iso         the volume for cloud-init in the node
-//!   STORE/nodes/UID/NODE.instance    UID of the host from which the node moved here
+//!   STORE/nodes/UID/NODE.instance    UID of the network where a moved node began
 //!   STORE/lock                       locked while images are added or removed
 //! ```
 //!

@@ -98,11 +98,7 @@ impl TrafficCounts {
         if let Ok(link) = of.parse::<LinkName>() {
             return self.add_link(&link, what, reading.value, stems);
         }
-        // A counter of bytes repeats what a counter of frames already says.
-        let Some(reason) = what
-            .strip_prefix("drop_")
-            .filter(|_| !what.ends_with("_bytes"))
-        else {
+        let Some((_, reason)) = reading.dropped() else {
             return;
         };
         match self.owner(of, stems) {

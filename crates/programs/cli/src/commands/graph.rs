@@ -142,11 +142,7 @@ fn run_graph(shared: &Shared, args: &RunArgs) -> Outcome {
         });
         runner.run_for(left).attempt("running the graph")?;
         report(&runner, &mut stopped);
-        let is_asked = reload.has_come().attempt("SIGHUP")?;
-        if is_asked {
-            watch.graph.mark_read();
-        }
-        if watch.has_changed() || is_asked {
+        if watch.is_due(reload.has_come().attempt("SIGHUP")?) {
             follow(&mut runner, &args.file, &mut watch, &mut stopped);
         }
     }
@@ -180,16 +176,17 @@ impl Watch {
         self.others = files.iter().map(|file| FileWatch::new(file)).collect();
     }
 
-    /// Whether the files are to be read again. After a failure that is so every second, because its
-    /// cause may be in a file that is not watched, such as a script that did not exist.
-    fn has_changed(&mut self) -> bool {
-        let mut has_changed = self.graph.has_changed();
-        let is_due = (self.failed.as_ref()).is_some_and(|(at, _)| at.elapsed() >= AGAIN);
-        has_changed |= is_due && self.graph.is_at_rest();
+    /// Whether the files are to be read again, also if someone asks for it. After a failure that is
+    /// so every second, because its cause may be in a file that is not watched, such as a script
+    /// that did not exist.
+    fn is_due(&mut self, is_asked: bool) -> bool {
+        let mut is_wanted = self.graph.is_due(is_asked);
+        let is_late = (self.failed.as_ref()).is_some_and(|(at, _)| at.elapsed() >= AGAIN);
+        is_wanted |= is_late && self.graph.is_at_rest();
         for file in &mut self.others {
-            has_changed |= file.has_changed();
+            is_wanted |= file.has_changed();
         }
-        has_changed
+        is_wanted
     }
 }
 
@@ -253,12 +250,8 @@ fn follow(
 
 /// The frames that apps have dropped, as `APP/drop_REASON`; without counters that are 0.
 fn drops(counters: &Path) -> io::Result<BTreeMap<String, u64>> {
-    let is_drop = |name: &str| {
-        let what = name.rsplit_once('/').map_or("", |(_, what)| what);
-        what.starts_with("drop_") && !what.ends_with("_bytes")
-    };
     let all = counter_file::read(counters)?.into_iter();
-    let drops = all.filter(|reading| reading.value > 0 && is_drop(&reading.name));
+    let drops = all.filter(|reading| reading.value > 0 && reading.dropped().is_some());
     Ok(drops.map(|reading| (reading.name, reading.value)).collect())
 }
 

@@ -18,8 +18,8 @@ use crate::report::{print_json, print_line};
 #[derive(Debug, Subcommand)]
 pub(crate) enum IpCommand {
     Up(Box<UpArgs>),
-    /// List for each interface its own prefixes and those of other members, with the application
-    /// name that each prefix has in the DIF
+    /// List the prefixes of each interface: those that it registered itself, and those that other
+    /// members registered. Each has its application name in the DIF
     #[command(after_help = "Example:\n  carina ip routes")]
     Routes,
     /// List the flows of each interface, with packets and bytes

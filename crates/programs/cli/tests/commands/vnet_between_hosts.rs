@@ -37,10 +37,6 @@ fn machine_moves_between_hosts_whatever_is_killed() {
         return;
     }
     let mut house = House::start();
-    house.wait("the VNO", || {
-        let output = house.operator(&["list"]);
-        output.status.success().then_some(())
-    });
     let output = house.operator(&["up", &house.path("moves.toml")]);
     assert!(output.status.success(), "{output:?}\n{}", house.logs());
     let marked = house.operator(&["exec", "r", "sh", "-c", "echo here >/tmp/mark"]);

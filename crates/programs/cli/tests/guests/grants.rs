@@ -132,7 +132,7 @@ fn link_up(grants: &mut Grants) -> (Device, Device) {
     sides
 }
 
-/// The host has a thread that watches the guest. It may notice that the guest has gone earlier than
+/// A thread of the host watches the guest. When the guest ends, this thread may notice it before
 /// the data plane does.
 #[test]
 #[ignore = "part of another test"]

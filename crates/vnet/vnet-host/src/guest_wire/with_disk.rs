@@ -198,7 +198,8 @@ fn take_streams(reader: &mut dyn Read, guest: &UnixStream, disk: &UnixStream) ->
             GUEST if is_open[0] => guest,
             DISK if is_open[1] => disk,
             other => {
-                let what = format!("a piece of stream {other}, which has ended or is none");
+                let what =
+                    format!("a piece of stream {other}: there is no such stream, or it has ended");
                 return Err(io::Error::other(what));
             }
         };

@@ -116,11 +116,7 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
         while let Some(asked) = server.poll() {
             process.answer(asked);
         }
-        let is_asked = reload.has_come().attempt("SIGHUP")?;
-        if is_asked {
-            watch.mark_read();
-        }
-        if is_asked || watch.has_changed() {
+        if watch.is_due(reload.has_come().attempt("SIGHUP")?) {
             process.follow();
         }
         process.watch_alarms();

@@ -152,11 +152,7 @@ pub(super) fn run(shared: &Shared, args: &RunArgs) -> Outcome {
         }
         let slice = Duration::from_nanos(limit - passed).min(SLICE);
         process.runner.run_for(slice).attempt("running the ports")?;
-        let is_asked = reload.has_come().attempt("SIGHUP")?;
-        if is_asked {
-            watch.mark_read();
-        }
-        if is_asked || watch.has_changed() {
+        if watch.is_due(reload.has_come().attempt("SIGHUP")?) {
             process.follow(shared, &args.source, &mut record);
         }
         if args.every > 0 && shown.0.elapsed().as_nanos() >= u128::from(args.every) {

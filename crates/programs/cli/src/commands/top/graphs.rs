@@ -78,11 +78,8 @@ fn row(
         gone as f64 / seconds.max(1e-6)
     };
     let is_link = owner.contains(" -> ");
-    let drops = readings.iter().filter(|reading| {
-        let what = what(reading);
-        // A counter of bytes repeats what a counter of frames already says.
-        what == "drops" || what.starts_with("drop_") && !what.ends_with("_bytes")
-    });
+    let is_drop = |reading: &&&Reading| what(reading) == "drops" || reading.dropped().is_some();
+    let drops = readings.iter().filter(is_drop);
     Rates {
         kind: if is_link { LINK } else { APP },
         id: number as u64,

@@ -409,7 +409,7 @@ pub(super) fn client_with_agent(shared: &Shared) -> Result<Client, Failure> {
 /// A client of the agent, for a request about the network `name`.
 ///
 /// # Errors
-/// Those of [`client_with_agent`]; also if no agent runs, because there is no network.
+/// As for [`client_with_agent`]. If no agent runs, the error says that there is no network.
 pub(super) fn client_of(shared: &Shared, name: &str) -> Result<Client, Failure> {
     let client = client_with_agent(shared)?;
     match client.list() {

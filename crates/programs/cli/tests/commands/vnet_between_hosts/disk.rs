@@ -139,10 +139,6 @@ fn disk_moves_with_its_machine_whatever_is_killed() {
         return;
     }
     let mut house = House::start();
-    house.wait("the VNO", || {
-        let output = house.operator(&["list"]);
-        output.status.success().then_some(())
-    });
     HOSTS.iter().for_each(|host| add_image(&house, host, b'i'));
     let document = "[vnet]\nname = \"moves\"\non_insufficient = \"queue 25m\"\n\
         [node.r]\nmemory = 192\nimage = \"small\"\nlocation = [\"london\", \"berlin\"]\n";

@@ -44,6 +44,10 @@ impl House {
         for process in PROCESSES {
             house.begin(process);
         }
+        house.wait("the VNO", || {
+            let output = house.operator(&["list"]);
+            output.status.success().then_some(())
+        });
         house
     }
 

@@ -339,7 +339,7 @@ pub(crate) fn chosen(name: Option<&str>, known: &[String]) -> Result<String, Fai
 /// Like [`chosen`], of the networks of a VNO that the caller may see.
 ///
 /// # Errors
-/// Those of [`chosen`].
+/// As for [`chosen`].
 fn chosen_at_vno(name: Option<&str>, known: &[String]) -> Result<String, Failure> {
     match (name, known) {
         (None, []) => Err(failed(
